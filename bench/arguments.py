@@ -20,11 +20,16 @@ from webnorm.op.registry import OPS
 INCONCLUSIVE = 3
 
 
+def bare_parser(description: str | None, program: str | None = None) -> argparse.ArgumentParser:
+    """Return a parser without options; its help shows the description, a script's docstring, as it is."""
+    return argparse.ArgumentParser(
+        prog=program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
 def parser(description: str | None, out: str) -> argparse.ArgumentParser:
     """Return a parser with the shared options; `out` is the help text of --out."""
-    found = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    found = bare_parser(description)
     found.add_argument("--out", type=Path, required=True, help=out)
     found.add_argument("--adapter")
     found.add_argument("--op", choices=[op for op in OPS if op != "copy"])

@@ -86,7 +86,7 @@ def _opened(adapter: Any, setting: Setting, without: frozenset[str], limits: tup
     own = next(one for one in backend.wgpu.gpu.enumerate_adapters_sync() if one.info == adapter.handle.info)
     features = sorted(adapter.features - without)
     asked = {**adapter.limits, **dict(limits)}
-    return Device(adapter, backend.request_dawn_device(own, features, asked, setting.toggles))
+    return Device(adapter, backend.request_dawn_device(own, features, asked, setting.toggles), without)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bench import markdown
+
 # The bytes of the source and of the target. Together they exceed the caches of an H200.
 GPU_BYTES, SOFTWARE_BYTES = 128 << 20, 1 << 15
 # Values that no compiler knows: a trip count, a mask and a divisor.
@@ -116,9 +118,9 @@ def instruction_table(modules: Mapping[str, Sequence[bytes]]) -> list[str]:
         name: Counter(one for module in own for one in instructions(module)) for name, own in modules.items()
     }
     names = sorted({name for own in counts.values() for name in own})
-    lines = ["| instruction | " + " | ".join(counts) + " |", "|---|" + "---:|" * len(counts)]
+    lines = markdown.head("instruction", [*counts])
     for name in names:
         row = [own[name] for own in counts.values()]
         if len({*row}) > 1:
-            lines.append(f"| {name} | " + " | ".join(map(str, row)) + " |")
+            lines.append(markdown.row([name, *map(str, row)]))
     return lines

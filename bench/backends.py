@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from bench import backend_jobs
-from bench.arguments import command, positive, run
+from bench import backend_jobs, markdown
+from bench.arguments import bare_parser, command, positive, run
 from bench.backend_jobs import SPIRV_VARIABLE, PrepareJob, Setting
 from bench.backend_variants import VARIANTS, instruction_table
 from webnorm.choice.defaults import choose
@@ -41,7 +41,7 @@ from webnorm.gpu.backend_names import BACKENDS, dawn_module
 from webnorm.gpu.device import adapter_text
 from webnorm.gpu.timing import statistics
 from webnorm.kernels.headers.library import discover
-from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.traits import DEVICE_FEATURES, Traits
 from webnorm.lab.process.worker import Worker, explain_worker_failure
 from webnorm.lab.run import bench
 from webnorm.lab.run.jobs import VariantSpec
@@ -77,10 +77,14 @@ RELAXED = (
 
 @dataclass(frozen=True)
 class Common:
-    """The traits that both devices share, and a sentence for each thing that one of them lacks."""
+    """The traits that both devices share, and a sentence for each thing that one of them lacks.
+
+    `removed` are the features that only one of them has.
+    """
 
     traits: Traits
     wgpu: Traits
+    removed: frozenset[str]
     lacking: tuple[str, ...]
 
     @classmethod
@@ -97,6 +101,7 @@ class Common:
             f"{name} lacks {feature}"
             for name, own in traits.items()
             for feature in sorted((one.features | other.features) - own.features)
+            if feature in DEVICE_FEATURES
         ]
         for what, limit in (
             ("invocations per workgroup", "max_invocations"),
@@ -104,7 +109,7 @@ class Common:
         ):
             if getattr(one, limit) != getattr(other, limit):
                 lacking.append(f"{what} are at most {getattr(least, limit)}")
-        return cls(least, one, tuple(lacking))
+        return cls(least, one, one.features ^ other.features, tuple(lacking))
 
     def job(self, setting: Setting, task: Task | None = None) -> PrepareJob:
         """Return the job of a setting, for auto's choice on wgpu if both devices can run it."""
@@ -112,8 +117,7 @@ class Common:
             ("max-compute-invocations-per-workgroup", self.traits.max_invocations),
             ("max-compute-workgroup-storage-size", self.traits.workgroup_storage),
         )
-        without = (self.wgpu.features | {"subgroups", "shader-f16"}) - self.traits.features
-        job = PrepareJob(setting, without, limits)
+        job = PrepareJob(setting, self.removed, limits)
         if task is None:
             return job
         variant = choose(discover(), task, self.wgpu).variant
@@ -206,7 +210,7 @@ def problem_row(job: PrepareJob, times: Times) -> str:
     ]
     cells += [f"{100 * times.spread(name, 'kernel'):.1f}" for name in ("wgpu", "Dawn")]
     cells.append(", ".join(f"{name} unsettled" for name in sorted(times.unsettled)))
-    return "| " + " | ".join(cells) + " |"
+    return markdown.row(cells)
 
 
 PROBLEM_HEAD = (
@@ -218,11 +222,10 @@ PROBLEM_HEAD = (
 
 def settings_table(times: Times, settings: Sequence[Setting]) -> list[str]:
     """Return a Markdown table of microseconds under each setting."""
-    lines = ["| | " + " | ".join(one.name for one in settings) + " | Dawn / wgpu |"]
-    lines.append("|---|" + "---:|" * (len(settings) + 1))
+    lines = markdown.head("", [*(one.name for one in settings), "Dawn / wgpu"])
     for what in times.names:
         cells = [f"{times.median(one.name, what) / 1000:.2f}" for one in settings]
-        lines.append(f"| {what} | " + " | ".join(cells) + f" | {statistics(times.ratios(what)).median:.3f} |")
+        lines.append(markdown.row([what, *cells, f"{statistics(times.ratios(what)).median:.3f}"]))
     return lines
 
 
@@ -314,7 +317,7 @@ class GrowingReport:
 def compare(
     pair: Pair, common: Common, tasks: Sequence[Task], until: float, report: GrowingReport
 ) -> list[Task]:
-    """GrowingReport the times of all problems; return those whose times differ, the most different first."""
+    """Report the times of all problems; return those whose times differ, the most different first."""
     report.add("", *PROBLEM_HEAD)
     found: dict[Task, float] = {}
     failures: list[str] = []
@@ -337,7 +340,7 @@ def compare(
 
 
 def explain(pair: Pair, common: Common, tasks: Sequence[Task], until: float, report: GrowingReport) -> None:
-    """GrowingReport the times of the small shaders, and of some problems, under every setting."""
+    """Report the times of the small shaders, and of some problems, under every setting."""
     settings = (*PLAIN, *RELAXED)
     names = [one.name for one in VARIANTS]
     small = pair.times([common.job(one) for one in settings], names)
@@ -355,7 +358,7 @@ def explain(pair: Pair, common: Common, tasks: Sequence[Task], until: float, rep
 
 def arguments() -> argparse.Namespace:
     """Parse the arguments."""
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found = bare_parser(__doc__)
     found.add_argument("--out", type=Path, metavar="DIR", help="write backends.md and shaders.zip into DIR")
     found.add_argument("--write", action="store_true", help="write bench/results/backends.md")
     found.add_argument("--variants", action="store_true", help="look for the causes of differences")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from bench import markdown
 from bench.engine_probes import COUNT, EngineDescription
 from webnorm._version import __version__
 from webnorm.engines.node_webgpu import WEBGPU
@@ -106,7 +107,7 @@ def _opening(runs: Sequence[EngineRun], missing: Mapping[str, str]) -> str:
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> str:
     """Return a Markdown table; columns after the first `numbers` ones are aligned to the right."""
     align = ["---"] + ["---:" if numbers else "---"] * (len(heading) - 1)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heading, align, *rows))
+    return "\n".join(map(markdown.row, (heading, align, *rows)))
 
 
 def engine_table(runs: Sequence[EngineRun]) -> str:

@@ -9,13 +9,12 @@ a GPU. Kernels are timed only where the adapter is a GPU.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.arguments import run
+from bench.arguments import bare_parser, run
 from bench.engine_page import CASES, TIMED_COLS, TIMED_ROWS, EngineRun, page
 from bench.engine_probes import EngineDescription, describe, measure_arithmetic
 from webnorm.engines.catalog import ALL, selected_engines
@@ -112,9 +111,7 @@ def say(text: str) -> None:
 
 def main() -> None:
     """Measure in the engines, and print or write the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bare_parser(__doc__)
     parser.add_argument("--engine", action="append", help="an engine, as of `webnorm check`. Repeatable.")
     parser.add_argument("--write", action="store_true", help="write the page into bench/results/")
     given = parser.parse_args()

@@ -7,12 +7,13 @@ python -m bench.ladder --write --steps                write the steps only, with
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from bench import markdown
+from bench.arguments import bare_parser
 from bench.numerics import DOCS, ROWS, between_markers, largest_error
 from webnorm.choice.defaults import default_variant
 from webnorm.files.atomic import write_text
@@ -120,7 +121,7 @@ def table(device: Device, shared: Mapping[str, float | None]) -> str:
         share = shared.get(rung)
         timed = UNMEASURED if share is None else f"{share:.0f}"
         cells = [f"`{rung}`", *costs(device, rung), *errors(device, rung), timed]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(markdown.row(cells))
     return "\n".join(lines)
 
 
@@ -143,9 +144,7 @@ def step(rung: str, rows: Mapping[str, str]) -> str:
 
 def main() -> None:
     """Print or write the page's generated parts."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bare_parser(__doc__)
     parser.add_argument("--adapter")
     parser.add_argument("--write", action="store_true", help="write the results into docs/ladder.md")
     parser.add_argument("--steps", action="store_true", help="measure nothing, keep the page's table")

@@ -6,12 +6,13 @@ python -m bench.numerics --write    write them between the docs' markers
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from bench import markdown
+from bench.arguments import bare_parser
 from webnorm import (
     Inputs,
     Options,
@@ -94,12 +95,12 @@ def gradient_table() -> str:
     lines = [
         f"{device.adapter}, {ROWS} rows of {COLS}:",
         "",
-        "| mean / sd | " + " | ".join(GRADIENT_COLUMNS) + " |",
+        markdown.row(["mean / sd", *GRADIENT_COLUMNS]),
         "|---|" + "---|" * len(GRADIENT_COLUMNS),
     ]
     for mean in MEANS:
         cells = (f"{gradient_error(device, kernel, words, mean):.1e}" for words in GRADIENT_COLUMNS.values())
-        lines.append(f"| {mean:g} | " + " | ".join(cells) + " |")
+        lines.append(markdown.row([f"{mean:g}", *cells]))
     return "\n".join(lines)
 
 
@@ -109,14 +110,14 @@ def numerics_table() -> str:
     lines = [
         f"{device.adapter}, {ROWS} rows of {COLS}:",
         "",
-        "| mean / sd | " + " | ".join(heading for heading, _, _ in COLUMNS) + " |",
+        markdown.row(["mean / sd", *(heading for heading, _, _ in COLUMNS)]),
         "|---|" + "---|" * len(COLUMNS),
     ]
     for mean in MEANS:
         cells = (
             f"{error(device, select(kernels, name), constants, mean):.1e}" for _, name, constants in COLUMNS
         )
-        lines.append(f"| {mean:g} | " + " | ".join(cells) + " |")
+        lines.append(markdown.row([f"{mean:g}", *cells]))
     return "\n".join(lines)
 
 
@@ -143,9 +144,7 @@ def between_markers(page: Path, name: str, table: str) -> str:
 
 def main() -> None:
     """Print or write the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bare_parser(__doc__)
     parser.add_argument("--write", action="store_true", help="write the tables into docs/")
     write = parser.parse_args().write
     for page, name, table in (

@@ -6,7 +6,6 @@ Their summary becomes docs/open-results.json, and a picture of their page docs/p
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import subprocess
@@ -21,7 +20,7 @@ from urllib.parse import unquote
 
 from playwright.sync_api import sync_playwright
 
-from bench.arguments import run
+from bench.arguments import bare_parser, run
 from webnorm import system
 from webnorm.engines.catalog import Engine, find_engine
 from webnorm.engines.launch import start_browser
@@ -51,9 +50,7 @@ _ENDED = "/ended/"
 
 def main() -> None:
     """Run the lab in each browser, and write the summary and the picture."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bare_parser(__doc__)
     parser.add_argument("browsers", nargs="*", metavar="BROWSER", help="chromium or firefox; default: both")
     browsers = parser.parse_args().browsers or [*_NAMES]
     if unknown := [name for name in browsers if name not in _NAMES]:

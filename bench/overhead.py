@@ -13,7 +13,6 @@ software adapter, whose device is the processor, it excludes the device's work.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import time
@@ -29,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import webnorm
-from bench.arguments import positive, run
+from bench.arguments import bare_parser, positive, run
 from webnorm.choice.defaults import choose_own
 from webnorm.choice.tuning import Platform, applicable
 from webnorm.errors import WebnormError
@@ -231,9 +230,7 @@ def table(lines: list[OverheadLine]) -> Table:
 
 def main() -> None:
     """Parse the arguments, measure, print and write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bare_parser(__doc__)
     parser.add_argument("--adapter")
     parser.add_argument("--op", choices=[op for op in OPS if op != "copy"], default="layer_norm")
     parser.add_argument("--dtype", choices=STORAGE, default="float32")

@@ -9,7 +9,6 @@ is ready before each crash of a worker.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import threading
@@ -22,7 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.arguments import positive, run
+from bench.arguments import bare_parser, positive, run
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.library import discover, select
 from webnorm.kernels.headers.sources import stamp
@@ -173,9 +172,7 @@ def table(found: dict[str, list[float]]) -> Table:
 
 def main() -> None:
     """Measure, and print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bare_parser(__doc__)
     parser.add_argument("--adapter")
     parser.add_argument("--saves", type=positive, default=20)
     parser.add_argument("--kernel", default="two_pass", help="the layer_norm kernel that is edited")

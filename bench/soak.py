@@ -16,7 +16,6 @@ calls only fill the caches, which looks like a leak.)
 
 from __future__ import annotations
 
-import argparse
 import gc
 import inspect
 import json
@@ -34,7 +33,7 @@ from typing import Any
 import numpy as np
 
 import webnorm
-from bench.arguments import INCONCLUSIVE, positive, run, whole
+from bench.arguments import INCONCLUSIVE, bare_parser, positive, run, whole
 from webnorm.errors import WebnormError
 from webnorm.files.atomic import check_writable, write_text
 from webnorm.gpu.backend import wgpu
@@ -252,9 +251,7 @@ def resident_bytes() -> int:
 
 def main() -> None:
     """Parse the arguments, run the calls, print each sight and the verdicts."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bare_parser(__doc__)
     parser.add_argument("--adapter")
     parser.add_argument("--calls", type=positive, default=20_000)
     parser.add_argument("--shapes", type=positive, default=500)

@@ -10,7 +10,6 @@ KERNEL's name. There SLOWER is right. The runs stay in the folder, and existing 
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.arguments import positive, run
+from bench.arguments import bare_parser, positive, run
 from webnorm.errors import WebnormError
 from webnorm.lab.report.comparison import compare
 from webnorm.lab.results import intervals, result_files
@@ -121,9 +120,7 @@ def measure(folder: Path, count: int, budget: float, adapter: str | None) -> Ite
 
 def main() -> None:
     """Parse the arguments, measure the missing runs, and print the error rates."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bare_parser(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--adapter")
     parser.add_argument("--files", type=positive, default=21)

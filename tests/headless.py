@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MISSING = next((mend.missing for mend in opening.browser_fixes()), None)
 if MISSING is not None:
-    tiers.excuse("browser", reason=MISSING)
+    tiers.excuse("browser", "chromium", reason=MISSING)
 needs_browser = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 needs_tint = pytest.mark.skipif(tint.tint_unavailable() is not None, reason=str(tint.tint_unavailable()))
 # SwiftShader shows a canvas with WebGPU content only if the page's compositor also runs on SwiftShader.

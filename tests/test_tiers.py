@@ -35,6 +35,7 @@ def test_each_thing_that_is_not_met_is_named() -> None:
         ("page", "docs/trust.md"),
         ("room", "webnorm.fleet"),
         ("browser", "chromium"),
+        ("browser", "firefox"),
     ):
         assert one in everything
         tiers._met = everything - {one}

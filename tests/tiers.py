@@ -149,7 +149,7 @@ def needed() -> set[Thing]:
     things |= {("verb", name) for name in verbs()}
     things |= {("page", name_of(page)) for page in DOCUMENTS}
     things |= {("room", room) for room in rooms()}
-    return things | {("browser", "chromium")}
+    return things | {("browser", "chromium"), ("browser", "firefox")}
 
 
 def missing() -> list[str]:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from bench.arguments import command, positive, run, whole
+from bench.arguments import bare_parser, command, positive, run, whole
 from bench.record import page_block
 from bench.record import (
     tuning as tuned,
@@ -62,11 +62,7 @@ _SELDOM = 20
 
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.record",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = bare_parser(__doc__, "python -m bench.record")
     add = parser.add_argument
     add("--out", type=Path, required=True, help="files to write, without suffix")
     add("--section", nargs="+", choices=SECTIONS, help="by default those for the adapter")

@@ -9,7 +9,6 @@ two CUDA events. --write writes the table into docs/measuring.md.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import subprocess
 import sys
@@ -19,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.arguments import positive, run
+from bench import markdown
+from bench.arguments import bare_parser, positive, run
 from bench.contenders import COPIES
 from bench.numerics import DOCS, between_markers
 from bench.record.side_by_side import measure
@@ -116,7 +116,7 @@ def table(title: str, figures: Sequence[AgreementFigures]) -> str:
     """Return the figures as a Markdown table."""
     columns = ["problem", "bench: auto", "again", "all variants again", "record"]
     columns += ["copy, GB/s: bench", "again", "record", "CUDA's", "order"]
-    lines = [title, "", f"| {' | '.join(columns)} |", f"|---|{'---:|' * (len(columns) - 2)}---|"]
+    lines = [title, "", markdown.row(columns), f"|---|{'---:|' * (len(columns) - 2)}---|"]
     lines += [row(one) for one in figures]
     return "\n".join(lines)
 
@@ -139,7 +139,7 @@ def row(one: AgreementFigures) -> str:
         *("-" if copy is None else f"{copy.gbps:.0f}" for copy in (*own, theirs)),
         "; ".join(dict.fromkeys(swapped)) or "the same",
     ]
-    return f"| {' | '.join(cells)} |"
+    return markdown.row(cells)
 
 
 def _beyond(time_ns: float | None, other_ns: float | None) -> str:
@@ -149,9 +149,7 @@ def _beyond(time_ns: float | None, other_ns: float | None) -> str:
 
 def main() -> None:
     """Measure and print the table, and write it with --write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bare_parser(__doc__)
     parser.add_argument("--adapter")
     parser.add_argument("--idle", type=float, default=10.0, help="idle seconds before each first run")
     parser.add_argument("--rounds", type=positive, default=30)

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from bench import markdown
 from bench.contenders import COPIES, NAMES
 from bench.numerics import between_markers
 from bench.record import times
@@ -65,7 +66,7 @@ def block(name: str, report: Report) -> str:
     }
     lines = {key: line for key, line in lines.items() if line}
     picture = f"![Share of the best copy's bytes per second, by columns](../bench/results/{name}.svg)"
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in _cells(lines))
+    table = "\n".join(map(markdown.row, _cells(lines)))
     return "\n\n".join([picture, _words(name, report, lines.values()), table])
 
 

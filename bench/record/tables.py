@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from bench import markdown
 from bench.contenders import NAMES
 from bench.record import times
 from bench.record.sections import SECTIONS, Goal, Section
@@ -226,7 +227,7 @@ def _tables(members: Sequence[Summary], section: Section) -> Iterator[str]:
             ["---", *["---:"] * (len(columns) - 3), "---", "---"],
             *([cell(one) for _, cell in columns] for one in own),
         ]
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        table = "\n".join(map(markdown.row, lines))
         yield f"### `{op}`, {dtype}\n\n{table}"
 
 

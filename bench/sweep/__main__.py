@@ -10,7 +10,6 @@ of the same bytes, one call after the other. Outputs are not checked, so a sweep
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import multiprocessing
@@ -24,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.arguments import INCONCLUSIVE, json_lines, positive, run
+from bench.arguments import INCONCLUSIVE, bare_parser, json_lines, positive, run
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import buffer_bytes, write
@@ -278,9 +277,7 @@ def arriving(results: Any, until: float) -> Iterator[list[dict[str, Any]]]:
 
 def main() -> None:
     """Time the jobs until all are done or the time is up."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bare_parser(__doc__)
     parser.add_argument("jobs", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--adapter", nargs="+", default=[None], help="several share the jobs")

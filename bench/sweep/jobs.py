@@ -8,7 +8,6 @@ random ones, which may reveal unexpected winners. This script needs no GPU; `ben
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench.arguments import run, whole
+from bench.arguments import bare_parser, run, whole
 from bench.record.sections import drawn_cols, filling
 from webnorm.errors import WebnormError
 from webnorm.files.atomic import write_text
@@ -259,9 +258,7 @@ def _sensible(variant: Variant, task: Task) -> bool:
 
 def main() -> None:
     """Write the jobs in random order, so that an interrupted sweep has all kinds of problems."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bare_parser(__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--part", choices=PARTS, nargs="+", default=list(PARTS))
     parser.add_argument("--op", choices=_NORMS, nargs="+", default=list(_NORMS))

@@ -10,7 +10,6 @@ left out in turn. --best prints the speed of the fastest variants for the larges
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
@@ -20,7 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.arguments import json_lines, run
+from bench import markdown
+from bench.arguments import bare_parser, json_lines, run
 from bench.record.sections import SECTIONS
 from bench.record.side_by_side import CALLS
 from webnorm.errors import WebnormError
@@ -259,7 +259,7 @@ def best_table(found: Series, cols: Sequence[int]) -> str:
 
     A star marks an x of less than half of the largest size, whose percentages are not comparable.
     """
-    lines = [f"| | {' | '.join(map(str, cols))} |", f"|---|{'---:|' * len(cols)}"]
+    lines = markdown.head("", [*map(str, cols)])
     for name, points in sorted(found.items()):
         most = max(rows * each for rows, each in points)
         cells = []
@@ -270,7 +270,7 @@ def best_table(found: Series, cols: Sequence[int]) -> str:
                 continue
             star = "*" if 2 * rows * each < most else ""
             cells.append(f"{max(points[rows, each].percents.values()):.1f}{star}")
-        lines.append(f"| {name.replace('-', ' ')} | {' | '.join(cells)} |")
+        lines.append(markdown.row([name.replace("-", " "), *cells]))
     return "\n".join(lines)
 
 
@@ -295,9 +295,7 @@ def _loss_text(known: Sequence[SweepLandscape], held_out: Sequence[SweepEntry], 
 
 def main() -> None:
     """Group the sweeps, write the data with --write, and print the losses."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bare_parser(__doc__)
     parser.add_argument("sweeps", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true", help="write the data into the package")
     parser.add_argument("--best", action="store_true", help="print the speed of the fastest variants")

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import webnorm
-from bench.arguments import add_dawn, command, run
+from bench.arguments import add_dawn, bare_parser, command, run
 from bench.record import page_block
 from bench.web import hosts, packages, plan, tables, tinygrad_wgsl
 from bench.web.plot import plot
@@ -39,9 +39,7 @@ _SUFFIXES = (".json", ".md", ".csv", ".svg")
 
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.web", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bare_parser(__doc__, "python -m bench.web")
     add = parser.add_argument
     names = [library.name for library in plan.LIBRARIES]
     add("--out", type=Path, help="files to write, without suffix; by default tables are printed")

@@ -66,7 +66,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["play", "--port", "1.5"], "--port is '1.5'; expected a whole number; "),
         (["bench", "--rows", "many"], "--rows is 'many'; expected integers separated by commas"),
         (["bench", "--rows", "8,0", "--profile"], "--rows is '8,0', which has 0; expected 1 or more ("),
-        (["bench", "--rows", "1,000"], "which has 0; expected 1 or more (a comma separates values)"),
+        (["bench", "--rows", "4,096"], "--rows is '4,096'; a comma separates values, so write 4096\n"),
         (["bench", "--rows", "-5"], "--rows is '-5'; expected 1 or more"),
         (["tune", "--rows", "0..8+2"], "--rows is '0..8+2', which has 0; expected 1 or more"),
         (["bench", "--cols", "0"], "--cols is '0'; expected 1 or more"),

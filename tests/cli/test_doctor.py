@@ -33,6 +33,8 @@ class Said:
     status: int | str | None
     out: str
     error: str
+    looks: int
+    """How often the command looked for the missing parts of `verify`."""
 
 
 @pytest.fixture
@@ -44,13 +46,20 @@ def doctor(
     monkeypatch.setattr(verb, "_look_again", lambda: print("looked again"))
 
     def run(*arguments: str, driver: Fix | None = None, others: tuple[Fix, ...] = ()) -> Said:
+        looks = 0
+
+        def browser_fixes() -> list[Fix]:
+            nonlocal looks
+            looks += 1
+            return list(others)
+
         monkeypatch.setattr(system, "adapter_fix", lambda preferred: driver)
         monkeypatch.setattr(node_webgpu, "tint_fix", lambda: None)
-        monkeypatch.setattr(launch, "browser_fixes", lambda: list(others))
+        monkeypatch.setattr(launch, "browser_fixes", browser_fixes)
         monkeypatch.setattr(sys, "argv", ["webnorm", "doctor", *arguments])
         with heeding_interrupts(), pytest.raises(SystemExit) as exited:
             run_command()
-        return Said(exited.value.code, *capfd.readouterr())
+        return Said(exited.value.code, *capfd.readouterr(), looks)
 
     return run
 
@@ -131,6 +140,15 @@ def test_the_last_line_lists_what_works(doctor: Callable[..., Said], first: Devi
     lacking = doctor("--browser", others=(replace(FAILING, optional=False),))
     assert lacking.status == WRONG
     assert lacking.out.splitlines()[-1].endswith("; verify needs the missing tools named above")
+
+
+def test_the_parts_of_verify_are_looked_for_once(doctor: Callable[..., Said]) -> None:
+    needed = (replace(BETTER, optional=False),)
+    assert doctor().looks == 0
+    assert doctor("--browser", others=needed).looks == 1
+    assert doctor("--json", "--browser", others=needed).looks == 1
+    # Once to install what is missing, and once to check that it is there.
+    assert doctor("--fix", "--browser").looks == 2
 
 
 def test_every_adapter_has_its_index(doctor: Callable[..., Said]) -> None:

@@ -198,7 +198,24 @@ def test_runnable_variants_are_those_that_nothing_refuses(kernel: Kernel, traits
         ('differs = "Nothing."', 'differs = "Nothing."\n// features = 3', 4, "expected a table"),
         ('differs = "Nothing."', 'differs = "Nothing."\n// accuracy = []', 4, "expected a table"),
         ('differs = "Nothing."', f'differs = "{"x" * 3000}"', 3, "differs has 3000 characters"),
-        ('differs = "Nothing."', 'differs = "Nothing."\n// differs = "x"', 4, "Cannot overwrite a value"),
+        (
+            'differs = "Nothing."',
+            'differs = "Nothing."\n// differs = "x"',
+            4,
+            "4: header key 'differs' is given twice; keep one of the two lines",
+        ),
+        (
+            "[derive]",
+            "[tune]\n// [derive]",
+            6,
+            "6: [tune] is given twice in the header; keep one of the two tables, with the keys of both",
+        ),
+        (
+            'differs = "Nothing."',
+            'differs = "Nothing."\n// rung = -1',
+            4,
+            "rung is -1; expected an integer from 0",
+        ),
         ('differs = "Nothing."', 'differs = ["Nothing."]', 3, "expected a sentence"),
     ],
 )

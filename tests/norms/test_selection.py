@@ -21,6 +21,11 @@ from webnorm.op.selection import dtypes_named, ops_named, select_names, sizes
         ("7,8..16", (7, 8, 16)),
         ("0..3+1", (0, 1, 2, 3)),
         ("-1", (-1,)),
+        ("4,8", (4, 8)),
+        ("64,128,256", (64, 128, 256)),
+        ("100,200", (100, 200)),
+        ("8,0", (8, 0)),
+        ("16, 384", (16, 384)),
     ],
 )
 def test_sizes(text: str, expected: tuple[int, ...]) -> None:
@@ -34,6 +39,25 @@ def test_sizes(text: str, expected: tuple[int, ...]) -> None:
 def test_invalid_sizes_are_errors(text: str) -> None:
     with pytest.raises(WebnormError, match=r"--cols is .*; expected"):
         sizes(text, "--cols")
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ("4,096", "write 4096"),
+        ("1,000", "write 1000"),
+        (" 12,000,384 ", "write 12000384"),
+        ("1,024,2,048", "write thousands without a comma"),
+        ("1,024..4k", "write thousands without a comma"),
+        ("16,384", "write 16384, or '16, 384' for a list"),
+        ("1,048,576", "write 1048576"),
+    ],
+)
+def test_a_comma_between_thousands_is_an_error(text: str, instead: str) -> None:
+    """A user who means 4096 would get the sizes 4 and 96."""
+    with pytest.raises(WebnormError) as caught:
+        sizes(text, "--cols")
+    assert str(caught.value) == f"--cols is {text!r}; a comma separates values, so {instead}"
 
 
 def test_a_range_has_an_end() -> None:

@@ -403,6 +403,22 @@ def test_a_folder_of_ops_lists_them(tmp_path: Path) -> None:
         webnorm.load_op(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "likely"),
+    [
+        ("twise", "did you mean {folder}/twice?"),
+        ("layer_nrm", "did you mean layer_norm, an op of webnorm?"),
+        ("layer_norm", "layer_norm is an op of webnorm, which needs no folder"),
+        ("lse", "expected a folder that contains op.py"),
+    ],
+)
+def test_the_likely_op_is_suggested_for_a_missing_folder(name: str, likely: str, tmp_path: Path) -> None:
+    write_op(tmp_path / "twice")
+    with pytest.raises(WebnormError) as caught:
+        webnorm.load_op(tmp_path / name)
+    assert str(caught.value) == f"{tmp_path / name}: no such folder; {likely.format(folder=tmp_path)}"
+
+
 def test_a_name_that_the_library_reads_is_an_error(tmp_path: Path) -> None:
     text = changed(
         '{% include "lib/tensors.wgsl" %}',

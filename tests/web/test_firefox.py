@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from packages import Export
 
+import tiers
 from patience import HANG_S
 from webnorm.engines.catalog import engine_fix, find_engine
 from webnorm.web.browser.engine_visits import EngineVisitor
@@ -18,6 +19,8 @@ from webnorm.web.folder import PAGE, write_folder
 from webnorm.web.pages import page_files
 
 FIX = engine_fix("firefox")
+if FIX is not None:
+    tiers.excuse("browser", "firefox", reason=FIX.missing)
 # All these tests run in one process, so that no two browsers start at once.
 pytestmark = [
     pytest.mark.skipif(FIX is not None, reason=FIX.missing if FIX else ""),
@@ -48,6 +51,7 @@ def visit(folder: Path, query: str = "", page: str = PAGE) -> Any:
     """Return the report of a page, which must log no errors."""
     found = EngineVisitor(find_engine("firefox"), HANG_S).visit(folder, query, page=page)
     assert found.remarks == ()
+    tiers.meet("browser", "firefox")
     return found.report
 
 

@@ -70,3 +70,21 @@ def test_only_a_host_that_polls_gets_empty_submissions_while_a_page_waits(page: 
     assert found["lost"] == {"found": "lost", "submitted": 3}
     for host in ("chrome", "node"):
         assert found[host] == {"found": "mapped", "submitted": 0}
+
+
+def test_messages_about_the_gpu_fit_the_host(page: Path) -> None:
+    """node and Deno have no page to reload, and no browser to restart."""
+    found = tint.run_node(Path(__file__).with_name("hung.mjs"), page)
+    hung = "The GPU did not answer for 30 s while testing. "
+    bug = "If this happens again, the driver or the shader has a bug."
+    for host, name in (("node", "node"), ("deno", "Deno")):
+        assert found[host] == {
+            "hung": f"{hung}Run the command again.",
+            "lost": f"{name} lost the GPU while testing (gone). Run the command again. {bug}",
+            "refused": f"{name} refused the device: no more",
+        }
+    assert found["page"] == {
+        "hung": f"{hung}Reload the page, or restart the browser.",
+        "lost": f"The browser lost the GPU while testing (gone). Reload the page. {bug}",
+        "refused": "The browser refused the device: no more",
+    }

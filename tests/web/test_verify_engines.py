@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from hashlib import sha256
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,9 @@ from urllib.parse import urlsplit
 import pytest
 from packages import Export
 from test_verify import report, reporting, write
+from test_verify_lab import REPORTING, RIGHT, result
+from test_verify_lab import report as lab_report
+from test_verify_lab import write as write_lab
 
 import dawn
 from commands import webnorm
@@ -28,13 +32,14 @@ from headless import needs_tint
 from pages import ROOT
 from patience import HANG_S, all_end
 from webnorm.engines.catalog import PORTABLE, Engine, engine_fix, find_engine
+from webnorm.engines.launch import start_engine
 from webnorm.errors import WebnormError
 from webnorm.op.registry import OPS
 from webnorm.serving import POLICY
 from webnorm.web import tint, verify
 from webnorm.web.browser import engine_visits, report_site
 from webnorm.web.browser.engine_visits import EngineVisitor
-from webnorm.web.lab_site import ExportedLab
+from webnorm.web.lab_site import ExportedLab, read_lab
 
 # Everything that a fake engine needs. It also starts a child, which must not outlive it.
 FAKE = """#!{python}
@@ -175,6 +180,62 @@ def test_ctrl_c_ends_the_engine(fakes: Fakes, folder: Path, monkeypatch: pytest.
         visit(fakes.engine("fake", ""), folder)
 
 
+# Opens one page after the other, as a browser does with the answers to its reports. Each reports its address.
+FOLLOWING = """
+Path("STARTS").open("a").write("started\\n")
+while True:
+    data = {"report": [url.rpartition("/")[2]], "failure": None, "errors": []}
+    THEN
+    answer = urlopen(Request(urljoin(url, "report"), json.dumps(data).encode(), method="POST"))
+    if answer.status != 200:
+        break
+    url = urljoin(url, answer.read().decode())
+"""
+
+
+def following(fakes: Fakes, then: str = "") -> tuple[Engine, Path]:
+    """Return a fake engine that opens one page after the other, and the file of its starts."""
+    starts = fakes.folder / "starts"
+    script = FOLLOWING.replace("STARTS", str(starts)).replace("THEN", then)
+    return fakes.engine("fake", script), starts
+
+
+def test_an_engine_starts_once_for_all_queries(fakes: Fakes, folder: Path) -> None:
+    engine, starts = following(fakes)
+    found = [*EngineVisitor(engine, HANG_S).visits(folder, ["?a", "?b", "?c"])]
+    assert [one.report for one in found] == [["verify.html?a"], ["verify.html?b"], ["verify.html?c"]]
+    assert starts.read_text() == "started\n"
+
+
+def test_the_engine_ends_with_the_visits(fakes: Fakes, folder: Path) -> None:
+    engine, _ = following(fakes)
+    with closing(EngineVisitor(engine, HANG_S).visits(folder, ["?a", "?b"])) as visits:
+        assert next(visits).report == ["verify.html?a"]
+    all_end(fakes.pids)
+
+
+@pytest.mark.parametrize(
+    ("then", "message"),
+    [
+        ("child.kill(); sys.exit('gone')", "ended while it ran verify.html: exit status 1: gone"),
+        ("data['failure'] = 'no'", "verify.html failed: no"),
+        ("signal.pause()", "verify.html did not report within 7 s in .*fake: stopped"),
+    ],
+)
+def test_a_later_page_that_does_not_report(
+    then: str, message: str, fakes: Fakes, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each report has a time limit of its own: the first limit is over when the second begins."""
+    monkeypatch.setattr(engine_visits, "monotonic", lambda: 0.0)
+    engine, _ = following(fakes, f"if url.endswith('?b'): {then}")
+    visits = EngineVisitor(engine, 7).visits(folder, ["?a", "?b"])
+    assert next(visits).report == ["verify.html?a"]
+    times = chain([8.0], repeat(16.0 if "pause" in then else 14.0))
+    monkeypatch.setattr(engine_visits, "monotonic", lambda: next(times))
+    with pytest.raises(WebnormError, match=f"{message}$"):
+        next(visits)
+
+
 def test_an_engine_takes_no_picture(fakes: Fakes, folder: Path) -> None:
     with pytest.raises(WebnormError, match="gives no picture of its page; leave --screenshot out"):
         visit(fakes.engine("fake", ""), folder, screenshot=True)
@@ -269,6 +330,26 @@ def test_scripts_open_no_lab(tmp_path: Path) -> None:
     assert step.text == "a lab is a page, and node opens no pages"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["chromium", "firefox"])
+def test_a_browser_starts_once_for_a_lab(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, starts = installed(name), list[str]()
+
+    def start(engine: Engine, url: str, *words: Any) -> Any:
+        starts.append(url)
+        return start_engine(engine, url, *words)
+
+    monkeypatch.setattr(engine_visits, "start_engine", start)
+    reports = {"8": lab_report(*RIGHT), "16": lab_report(result("rms_norm", "one"))}
+    lab = read_lab(write_lab(tmp_path / "lab", REPORTING % json.dumps(reports)))
+    steps = [*verify._in_engines(lab, [engine], HANG_S, verify.PLAIN, lambda *_: None)]
+    assert [(step.passed, step.text) for step in steps] == [
+        (True, "8 columns of float32: 3 of 3 kernels run here, 3 right"),
+        (True, "16 columns of float32: 1 of 1 kernels run here, 1 right"),
+    ]
+    assert len(starts) == 1
+
+
 # --- the server --------------------------------------------------------------------------------------
 
 POSTED = json.dumps({"report": 1, "failure": None, "errors": []})
@@ -307,7 +388,23 @@ def test_only_the_page_can_report(site: report_site.ReportSite) -> None:
     site.check_missing()
     assert ask(site, "POST", f"{path}/report", POSTED, Origin=f"http://{own}")[0] == 204
     assert ask(site, "POST", f"{path}/report", POSTED.replace("1", "2"))[0] == 409
-    assert site.posted == json.loads(POSTED)
+    assert site.posted == [json.loads(POSTED)]
+
+
+def test_the_answer_to_a_report_is_the_next_page(folder: Path) -> None:
+    with report_site.report_site(folder, "verify.html", POLICY, ["?a", "?b", "?c"]) as site:
+        path = f"{urlsplit(site.url).path}/report"
+        assert ask(site, "POST", path, POSTED) == (200, b"verify.html?b")
+        assert ask(site, "POST", path, POSTED.replace("1", "2")) == (200, b"verify.html?c")
+        assert ask(site, "POST", path, POSTED) == (204, b"")
+        assert ask(site, "POST", path, POSTED)[0] == 409
+        assert [one["report"] for one in site.posted] == [1, 2, 1]
+
+
+def test_no_page_follows_a_page_that_failed(folder: Path) -> None:
+    with report_site.report_site(folder, "verify.html", POLICY, ["?a", "?b"]) as site:
+        failed = json.dumps({"report": None, "failure": "no", "errors": []})
+        assert ask(site, "POST", f"{urlsplit(site.url).path}/report", failed) == (204, b"")
 
 
 def test_a_report_is_bounded(site: report_site.ReportSite, monkeypatch: pytest.MonkeyPatch) -> None:

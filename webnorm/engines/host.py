@@ -21,12 +21,12 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from webnorm.engines.catalog import Engine
-from webnorm.engines.launch import start_browser, start_script
-from webnorm.engines.node_webgpu import webgpu
+from webnorm.engines.launch import start_engine
 from webnorm.errors import WebnormError, sentence
 from webnorm.serving import POLICY, StaticSite, bound_socket, check_sender, read_body, served
 
 _PAGE = Path(__file__).parent / "page"
+_SCRIPT = "script.mjs"
 # A request waits so long for a batch; browsers give up after 300 s.
 _HOLD_S = 60.0
 # Takes the place of a batch when there will be no more.
@@ -67,7 +67,8 @@ class EngineHost:
         self._batches: asyncio.Queue[bytes] = asyncio.Queue()
         try:
             address = self._exit.enter_context(_engine_site(self._respond))
-            self._running = self._exit.enter_context(_started(engine, address))
+            starting = start_engine(engine, f"{address}/", _PAGE / _SCRIPT, f"{address}/messages")
+            self._running = self._exit.enter_context(starting)
             self.facts = self._first_facts()
         except BaseException:
             self.close()
@@ -151,11 +152,3 @@ def _engine_site(respond: Callable[[Request], Awaitable[Response]]) -> Iterator[
         site = _EngineSite(f"http://127.0.0.1:{listener.getsockname()[1]}", respond)
         with served([listener], site):
             yield site.url
-
-
-def _started(engine: Engine, address: str) -> Any:
-    """Return the context of an engine that opens the page at an address."""
-    if engine.is_browser:
-        return start_browser(engine, f"{address}/")
-    more = (str(webgpu()),) if engine.name == "node" else ()
-    return start_script(engine, _PAGE / "script.mjs", f"{address}/messages", *more)

@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from webnorm import system
 from webnorm.engines.catalog import URL, Engine
+from webnorm.engines.node_webgpu import webgpu
 from webnorm.errors import WebnormError, sentence
 from webnorm.files.atomic import unnamed
 
@@ -55,6 +56,7 @@ _DENO_ARGUMENTS = (
     "--unstable-webgpu",
     "--no-config",
     "--no-prompt",
+    "--no-remote",
     "--allow-env",
     "--allow-net=127.0.0.1",
     "--allow-read",
@@ -115,23 +117,21 @@ def start_browser(engine: Engine, url: str) -> Iterator[RunningEngine]:
 
 
 @contextmanager
-def start_script(engine: Engine, script: Path, *arguments: str) -> Iterator[RunningEngine]:
-    """Start a script in node or Deno, and end it with the context.
+def start_engine(engine: Engine, url: str, script: Path, *arguments: str) -> Iterator[RunningEngine]:
+    """Start a browser on an address, or node or Deno with a script, and end it with the context.
+
+    In node, the folder of the npm package webgpu is the script's last argument; Deno has WebGPU itself.
 
     Raises WebnormError if it cannot be started.
     """
-    folder = mkdtemp(prefix="webnorm-")
-    allowed = (
-        "run",
-        "--unstable-webgpu",
-        "--no-prompt",
-        "--allow-net=127.0.0.1",
-        "--allow-read",
-        "--allow-env",
-    )
-    options = (*allowed, "--no-config", "--no-remote") if engine.name == "deno" else ()
-    command = (str(engine.program), *options, str(script), *arguments)
-    with _guarded(engine, folder, command) as running:
+    if engine.is_browser:
+        with start_browser(engine, url) as running:
+            yield running
+        return
+    options = _DENO_ARGUMENTS if engine.name == "deno" else ()
+    dawn = (str(webgpu()),) if engine.name == "node" else ()
+    command = (str(engine.program), *options, str(script), *arguments, *dawn)
+    with _guarded(engine, mkdtemp(prefix="webnorm-"), command) as running:
         yield running
 
 

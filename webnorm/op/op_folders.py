@@ -10,12 +10,21 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from webnorm.errors import WebnormError, listing, sentence
+from webnorm.errors import WebnormError, listing, nearest, sentence
 from webnorm.op.built_op import BuiltOp, located
 from webnorm.op.definition import OpDefinition, check_free
 from webnorm.op.op import Op, OpSource
 from webnorm.op.op_trial import try_folder
-from webnorm.op.registry import OP_FILE, is_op_folder, note_broken, op_folders, register, unregister, user_ops
+from webnorm.op.registry import (
+    OP_FILE,
+    OPS,
+    is_op_folder,
+    note_broken,
+    op_folders,
+    register,
+    unregister,
+    user_ops,
+)
 
 # Errors of folders with unchanged files. A watcher asks for them many times a second.
 _refused: dict[OpSource, str] = {}
@@ -159,12 +168,23 @@ def _resolved(folder: Path | str) -> Path:
         raise WebnormError(f"{sentence(str(folder), 200)}: cannot be read: {error}") from error
     if not is_op_folder(place):
         if not place.exists():
-            raise WebnormError(f"{place}: no such folder; expected a folder that contains {OP_FILE}")
+            raise WebnormError(f"{place}: no such folder; {_likely(place)}")
         if place.is_file():
             raise WebnormError(f"{place}: is a file; expected a folder that contains {OP_FILE}")
         found = listing(str(one) for one in op_folders(place)) or "the folder of an op"
         raise WebnormError(f"{place}: contains no {OP_FILE}; expected {found}")
     return place
+
+
+def _likely(place: Path) -> str:
+    """Return what a user means by a folder that does not exist, as the end of a message."""
+    if place.name in OPS:
+        return f"{place.name} is an op of webnorm, which needs no folder"
+    folders = {one.name: one for one in op_folders(place.parent)}
+    near = nearest(place.name, {*folders, *OPS})
+    if near is None:
+        return f"expected a folder that contains {OP_FILE}"
+    return f"did you mean {folders[near]}?" if near in folders else f"did you mean {near}, an op of webnorm?"
 
 
 def _digest(folder: Path) -> str:

@@ -13,6 +13,9 @@ from webnorm.op.registry import OPS, computing_ops, default_op
 ALL = "all"
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 _SIZE = re.compile(r"(-?\d+)([km]?)", re.ASCII | re.IGNORECASE)
+# A number with commas between thousands, and a group of its digits that begins with a zero.
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3}){1,4}", re.ASCII)
+_PADDED = re.compile(r"\d,0\d\d(?!\d)", re.ASCII)
 _RANGE = re.compile(r"(.+?)\.\.(.+?)(?:([+*])(.+))?")
 # A longer list of problems would not finish in reasonable time, and is a typing mistake.
 _MOST_SIZES = 10_000
@@ -42,6 +45,7 @@ def sizes(text: str, name: str, least: int | None = None) -> tuple[int, ...]:
     WebnormError
         The text is not such a list, or a number is below `least`.
     """
+    _check_commas(text, name)
     found: dict[int, None] = {}
     for part in text.split(","):
         for size in _part(part.strip(), f"{name} is {text!r}"):
@@ -53,6 +57,20 @@ def sizes(text: str, name: str, least: int | None = None) -> tuple[int, ...]:
             if len(found) > _MOST_SIZES:
                 raise WebnormError(f"{name} is {text!r}; expected at most {_MOST_SIZES} numbers")
     return tuple(found)
+
+
+def _check_commas(text: str, name: str) -> None:
+    """Raise WebnormError for a number with commas between thousands, such as "4,096", which is no list.
+
+    A list such as "64,128" is ambiguous only if its digits without the comma are a power of two: "16,384".
+    """
+    whole = text.replace(",", "").strip() if _THOUSANDS.fullmatch(text.strip()) else ""
+    given = f"{name} is {text!r}; a comma separates values, so write"
+    if _PADDED.search(text):
+        raise WebnormError(f"{given} {whole or 'thousands without a comma'}")
+    if whole and int(whole).bit_count() == 1:
+        spaced = ", ".join(text.strip().split(","))
+        raise WebnormError(f"{given} {whole}, or {spaced!r} for a list")
 
 
 def _part(part: str, given: str) -> Iterator[int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -349,21 +350,34 @@ def _lab_seen(
 ) -> Iterator[StepFinding]:
     """Yield a step for each problem, or for the first `most`; the page runs all of its ops in one go."""
     problems = lab.problems[:most]
-    for at, problem in enumerate(problems):
-        update(f"running {problem}", at / len(problems))
-        query = problem.query("subgroups" not in options.without)
-        visit = visit_page(lab.folder, visitor, LAB_PAGE, query, options.screenshot if at == 0 else None)
-        try:
-            ran = check_lab_report(problem, visit.report)
-        except CouldNotCheck as error:
-            raise CouldNotCheck(f"from {problem} on: {error}" if at else str(error)) from error
-        text = f"{problem}: {ran.ran} of {ran.kernels} kernels run here, {ran.right} right"
-        seen_by = [f"{visit.browser}, {ran.adapter}"] if at == 0 else []
-        left = len(lab.problems) - len(problems)
-        seen_by += [f"{left} of {len(lab.problems)} problems were not opened"] if left else []
-        remarks = (*seen_by, *ran.not_run, *(f"on the console: {remark}" for remark in visit.remarks))
-        passed = not ran.complaints
-        yield StepFinding(lab, step, passed, text, remarks=remarks, complaints=ran.complaints)
+    queries = [problem.query("subgroups" not in options.without) for problem in problems]
+    with closing(_lab_visits(lab.folder, visitor, queries, options.screenshot)) as visits:
+        for at, problem in enumerate(problems):
+            update(f"running {problem}", at / len(problems))
+            visit = next(visits)
+            try:
+                ran = check_lab_report(problem, visit.report)
+            except CouldNotCheck as error:
+                raise CouldNotCheck(f"from {problem} on: {error}" if at else str(error)) from error
+            text = f"{problem}: {ran.ran} of {ran.kernels} kernels run here, {ran.right} right"
+            seen_by = [f"{visit.browser}, {ran.adapter}"] if at == 0 else []
+            left = len(lab.problems) - len(problems)
+            seen_by += [f"{left} of {len(lab.problems)} problems were not opened"] if left else []
+            remarks = (*seen_by, *ran.not_run, *(f"on the console: {remark}" for remark in visit.remarks))
+            passed = not ran.complaints
+            yield StepFinding(lab, step, passed, text, remarks=remarks, complaints=ran.complaints)
+
+
+def _lab_visits(
+    folder: Path, visitor: Visitor, queries: Sequence[str], screenshot: Path | None
+) -> Generator[PageVisit]:
+    """Open a lab's page with each query; write a picture of the first one."""
+    if isinstance(visitor, EngineVisitor) and screenshot is None:
+        # An engine takes seconds to start, so it opens one page after the other.
+        yield from visitor.visits(folder, queries, page=LAB_PAGE)
+        return
+    for at, query in enumerate(queries):
+        yield visit_page(folder, visitor, LAB_PAGE, query, screenshot if at == 0 else None)
 
 
 # --- The outputs

@@ -51,8 +51,8 @@ def doctor(
         adapters: AdapterList = next(events)
         # A better driver is suggested only if the user did not choose an adapter.
         driver = None if adapters.used and adapters.chosen else _driver_fix(adapters.used)
-        lacking = _browser_fixes() if browser else []
-        missing = [*([driver] if driver is not None else []), *extras.fixes()]
+        of_verify = extras.verify_fixes()
+        missing = [*([driver] if driver is not None else []), *extras.fixes(of_verify)]
         if fix:
             _fix(console, adapters, driver, missing, extras)
             return
@@ -62,7 +62,7 @@ def doctor(
             _show_found(console, adapters)
             extras.show(console)
         description = next(events, None)
-    works = _works(description, not lacking if browser else None)
+    works = _works(description, not of_verify if browser else None)
     if json:
         emit(_as_json(adapters, description, missing, works))
     else:
@@ -104,10 +104,10 @@ def _dawn_line() -> str:
 
 def _engines_line() -> str:
     """Return one line about the engines that kernels can be checked in."""
-    from webnorm.engines.catalog import PORTABLE, engine_fix, engine_names
+    from webnorm.engines.catalog import ALL, selected_engines
 
-    missing = [name for name in PORTABLE if engine_fix(name) is not None]
-    line = f"engines: {', '.join(engine_names())}"
+    found, missing = selected_engines([ALL])
+    line = f"engines: {', '.join(found)}"
     if not missing:
         return line
     flags = "".join(f" --engine {name}" for name in missing)
@@ -138,13 +138,21 @@ class _Extras:
         """The options that select these parts."""
         return (" --browser" if self.browser else "") + "".join(f" --engine {one}" for one in self.engines)
 
-    def fixes(self) -> list[Fix]:
-        """Return what is missing."""
+    def verify_fixes(self) -> list[Fix]:
+        """Return what `verify` lacks; nothing if it was not requested."""
+        from webnorm.engines import node_webgpu
+        from webnorm.web.browser import launch
+
+        if not self.browser:
+            return []
+        return [one for one in (node_webgpu.tint_fix(), *launch.browser_fixes()) if one is not None]
+
+    def fixes(self, of_verify: Sequence[Fix]) -> list[Fix]:
+        """Return what is missing: what `verify` lacks, and what the engines lack."""
         from webnorm.engines.catalog import engine_fix
 
-        found = _browser_fixes() if self.browser else []
         of_engines = [replace(fix, optional=False) for one in self.engines if (fix := engine_fix(one))]
-        return list(dict.fromkeys([*found, *of_engines]))
+        return list(dict.fromkeys([*of_verify, *of_engines]))
 
     def show(self, console: Screen) -> None:
         """Print what is there."""
@@ -156,13 +164,6 @@ class _Extras:
             if engine_fix(name) is None:
                 engine = find_engine(name)
                 _show_line(console, f"{name}: {engine} {engine.version}, {engine.program}")
-
-
-def _browser_fixes() -> list[Fix]:
-    from webnorm.engines import node_webgpu
-    from webnorm.web.browser import launch
-
-    return [one for one in (node_webgpu.tint_fix(), *launch.browser_fixes()) if one is not None]
 
 
 def _show_missing(console: Screen, missing: Sequence[Fix], command: str) -> None:
@@ -205,7 +206,7 @@ def _fix(
         raise WebnormError(" ".join(needed))
     extras.show(console)
     # The installed package may not be the one that was needed.
-    still = [one.missing for one in extras.fixes() if not one.optional]
+    still = [one.missing for one in extras.fixes(extras.verify_fixes()) if not one.optional]
     if still:
         raise WebnormError(" ".join(still))
     if driver is not None and driver not in failed:

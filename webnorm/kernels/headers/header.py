@@ -381,8 +381,8 @@ class _Header(TomlFields):
         derive = self.derived(known)
         features = self.features(known)
         rung = self.table.get("rung", 0)
-        if not isinstance(rung, int) or isinstance(rung, bool):
-            raise self.wrong_value("rung", "rung", rung, "an integer")
+        if not isinstance(rung, int) or isinstance(rung, bool) or rung < 0:
+            raise self.wrong_value("rung", "rung", rung, "an integer from 0")
         scratch = tuple(self.scratch(known, op))
         kernel = Kernel(
             op=op,

@@ -45,12 +45,9 @@ class TomlFields:
             self.table = tomllib.loads(toml)
         except tomllib.TOMLDecodeError as error:
             match = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
-            message = "header is not valid TOML: " + re.sub(r" \(at .*\)", "", str(error))
             line, column = (int(match[1]), int(match[2])) if match else (len(self.lines), None)
             text = self.lines[line - 1].strip() if 1 <= line <= len(self.lines) else ""
-            message += f" in {quoted(text)}" if text else ""
-            if "Invalid value" in message:
-                message += '; expected a number, a list, or a text in quotes, such as "mean"'
+            message = _syntax_message(re.sub(r" \(at .*\)", "", str(error)), text)
             raise self.at(line, message, column, 1) from error
         except (ValueError, RecursionError) as error:
             # tomllib reports no line for numbers of thousands of digits and for deep nesting.
@@ -197,6 +194,20 @@ class TomlFields:
             for name in sorted(keys - set(entry)):
                 raise self.complaint(key, f"a [[{key}]] table lacks the key {name!r}", "[[", index)
             yield entry
+
+
+def _syntax_message(reason: str, text: str) -> str:
+    """Return the message for a line that tomllib rejects for a reason."""
+    key, equals, _ = text.partition("=")
+    if reason == "Cannot overwrite a value" and equals:
+        return f"header key {quoted(key.strip())} is given twice; keep one of the two lines"
+    if re.fullmatch(r"Cannot declare .* twice", reason):
+        return f"{text} is given twice in the header; keep one of the two tables, with the keys of both"
+    message = f"header is not valid TOML: {reason}"
+    message += f" in {quoted(text)}" if text else ""
+    if "Invalid value" in reason:
+        message += '; expected a number, a list, or a text in quotes, such as "mean"'
+    return message
 
 
 def _value_span(key: re.Match[str], near: str, meant: str | None) -> tuple[int, int]:

@@ -1,8 +1,9 @@
 // Posts the report of a page, or why the page failed, to webnorm's server, with the errors on its console. The server
 // puts this script before all others of the page while `webnorm verify` waits for it; exported folders do not have it.
+// The server's answer may be the address of the page to open next.
 "use strict";
 
-(() => {
+{
   const address = new URL("report", document.currentScript.src);
   const MOST_ERRORS = 100;
   const errors = [];
@@ -14,7 +15,13 @@
     // JSON has no infinity.
     const asText = (_, value) => (typeof value === "number" && !Number.isFinite(value) ? String(value) : value);
     const body = JSON.stringify({ report: report ?? null, failure, errors }, asText);
-    fetch(address, { method: "POST", body }).catch((error) => say(error));
+    fetch(address, { method: "POST", body })
+      .then(open)
+      .catch((error) => say(error));
+  }
+
+  async function open(answer) {
+    if (answer.status === 200) location.assign(new URL(await answer.text(), address));
   }
 
   // Pages publish their report as this property.
@@ -43,4 +50,4 @@
     fail(error ?? message, `${filename}:${lineno}:${colno}`);
   });
   window.addEventListener("unhandledrejection", ({ reason }) => fail(reason));
-})();
+}

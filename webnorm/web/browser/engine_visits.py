@@ -1,15 +1,15 @@
-"""Runs an exported page in an engine without a driver, and returns the report that the page posts."""
+"""Runs an exported page in an engine without a driver, and returns the reports that the page posts."""
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
 
 from webnorm.engines.catalog import Engine
-from webnorm.engines.launch import RunningEngine, start_browser, start_script
-from webnorm.engines.node_webgpu import webgpu
+from webnorm.engines.launch import RunningEngine, start_engine
 from webnorm.errors import WebnormError
 from webnorm.serving import POLICY
 from webnorm.web.browser import visits
@@ -25,9 +25,10 @@ _CHECK = "page/verify_package.js"
 
 
 class EngineVisitor:
-    """An engine that starts for each visit, with a profile of its own.
+    """An engine that starts for each call, with a profile of its own.
 
-    Nothing drives it: the page posts its report to the server that it came from.
+    Nothing drives it: the page posts its report to the server that it came from, and opens what the server
+    responds.
     """
 
     def __init__(self, engine: Engine, time_limit_s: float | None = None) -> None:
@@ -54,28 +55,46 @@ class EngineVisitor:
         """
         if screenshot:
             raise WebnormError(f"{self.engine} gives no picture of its page; leave --screenshot out")
+        (found,) = self.visits(folder, [query], page=page, policy=policy)
+        return found
+
+    def visits(
+        self, folder: Path, queries: Sequence[str], *, page: str = PAGE, policy: str = POLICY
+    ) -> Generator[PageVisit]:
+        """Start the engine once, open a folder's page with each query, and yield each report.
+
+        The time limit holds for each report. The engine ends with the generator, so close a generator that
+        you do not exhaust. A script takes a single query. Raises WebnormError as `visit` does.
+        """
+        assert self.engine.is_browser or len(queries) == 1
         deadline = monotonic() + self.time_limit_s
-        with report_site(folder, page, policy) as site, self._started(site, folder, page, query) as running:
-            posted = self._posted(site, running, page, deadline)
-        return site.visit(self.name, posted)
+        with (
+            report_site(folder, page, policy, queries) as site,
+            self._started(site, folder, page, queries[0]) as running,
+        ):
+            for at in range(len(queries)):
+                posted = self._posted(site, at, running, page, deadline)
+                yield site.visit(self.name, posted)
+                deadline = monotonic() + self.time_limit_s
 
     def _started(
         self, site: ReportSite, folder: Path, page: str, query: str
     ) -> AbstractContextManager[RunningEngine]:
-        if self.engine.is_browser:
-            return start_browser(self.engine, f"{site.url}/{page}{query}")
-        if not (folder / _CHECK).is_file():
+        if not self.engine.is_browser and not (folder / _CHECK).is_file():
             raise WebnormError(f"{folder / _CHECK}: the file is missing, which {self.engine} runs; {AGAIN}")
-        dawn = (str(webgpu()),) if self.engine.name == "node" else ()
-        words = (str(folder.absolute()), site.report_url, query, *dawn)
-        return start_script(self.engine, ASSETS / _SCRIPT, *words)
+        words = (str(folder.absolute()), site.report_url, query)
+        return start_engine(self.engine, f"{site.url}/{page}{query}", ASSETS / _SCRIPT, *words)
 
-    def _posted(self, site: ReportSite, running: RunningEngine, page: str, deadline: float) -> PostedReport:
+    def _posted(
+        self, site: ReportSite, at: int, running: RunningEngine, page: str, deadline: float
+    ) -> PostedReport:
+        """Wait for the report with the number `at`."""
         while True:
-            # A script ends right after its report, so this looks for the end first.
+            # An engine may end right after its last report, so this looks for the end first.
             ended = running.ended()
-            if site.posted is not None:
-                return site.posted
+            site.received.clear()
+            if len(site.posted) > at:
+                return site.posted[at]
             site.check_missing()
             if ended is not None:
                 raise WebnormError(f"{self.engine} ended while it ran {page}: {ended}")

@@ -120,7 +120,7 @@ class LanVisitor:
 
     def _posted(self, site: ReportSite, page: str) -> PostedReport:
         began = monotonic()
-        while site.posted is None:
+        while not site.posted:
             passed = monotonic() - began
             if site.is_open:
                 site.check_missing()
@@ -133,7 +133,7 @@ class LanVisitor:
                 raise WebnormError(f"{failure} within {self.time_limit_s:g} s: stopped")
             self._update(state, passed / self.time_limit_s)
             site.received.wait(_GLANCE_S)
-        return site.posted
+        return site.posted[0]
 
 
 def _origin(address: str, port: int) -> str:

@@ -1,4 +1,4 @@
-"""A server for a browser without a driver: it serves the page of a folder, and takes the page's report."""
+"""A server for a browser without a driver: it serves the page of a folder, and takes the page's reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from webnorm.errors import WebnormError, sentence
@@ -42,21 +42,30 @@ class PostedReport(TypedDict):
 
 
 class ReportSite:
-    """A folder below a path that only the intended browser knows, and the place for one report.
+    """A folder below a path that only the intended browser knows, and the place for one report per query.
 
-    `urls` contain this token, one for each origin. `received` is set once the report is there. `agent` is the
-    browser's description of itself: the reporter's, or before the report the last visitor's.
+    The browser opens the page with the first query. The answer to a report is the page with the next query,
+    which the browser opens then, or nothing. `urls` contain the token, one for each origin. `received` is set
+    once a report is there. `agent` is the browser's description of itself: the reporter's, or before the
+    first report the last visitor's.
     """
 
-    def __init__(self, folder: Path, page: str, policy: str, origins: Sequence[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        page: str,
+        policy: str,
+        origins: Sequence[str],
+        queries: Sequence[str] = ("",),
+    ) -> None:
         self._origin = origins[0]
         self._origins = {origin.partition("://")[2]: origin for origin in origins}
         self._token = secrets.token_urlsafe(24)
-        self._page = page
+        self._page, self._queries = page, queries
         self.urls = [f"{origin}/{self._token}" for origin in origins]
         self._files = _ReportingFiles(folder, page, policy, self.url)
         self.received = threading.Event()
-        self.posted: PostedReport | None = None
+        self.posted: list[PostedReport] = []
         self.agent: str | None = None
 
     @property
@@ -115,7 +124,7 @@ class ReportSite:
             self.agent = request.headers.get("user-agent", "")
 
     async def _take(self, request: Request) -> Response:
-        """Keep the first report."""
+        """Keep a report, and respond with the page to open next, or with 204 if there is none."""
         if request.method != "POST":
             raise HTTPException(405, "expected a POST")
         body = await read_body(request, _MOST_BYTES, f"the report has more than {_MOST_BYTES} bytes")
@@ -123,11 +132,16 @@ class ReportSite:
             posted = forms.read(json.loads(body), PostedReport)
         except (ValueError, RecursionError, WebnormError) as error:
             raise HTTPException(400, f"not a report: {error}") from error
-        if self.received.is_set():
+        if len(self.posted) == len(self._queries):
             raise HTTPException(409, "a report was received before")
-        self.posted, self.agent = posted, request.headers.get("user-agent", "")
+        self.posted.append(posted)
+        self.agent = request.headers.get("user-agent", "")
         self.received.set()
-        return Response(status_code=204)
+        following = self._queries[len(self.posted) :]
+        # A page that failed is the last one that its visitor waits for.
+        if posted["failure"] is not None or not following:
+            return Response(status_code=204)
+        return PlainTextResponse(f"{self._page}{following[0]}")
 
 
 class _ReportingFiles(StaticSite):
@@ -162,9 +176,12 @@ class _ReportingFiles(StaticSite):
 
 
 @contextmanager
-def report_site(folder: Path, page: str, policy: str = POLICY) -> Iterator[ReportSite]:
-    """Serve a folder's page on 127.0.0.1 until the context ends, and take its report."""
+def report_site(
+    folder: Path, page: str, policy: str = POLICY, queries: Sequence[str] = ("",)
+) -> Iterator[ReportSite]:
+    """Serve a folder's page on 127.0.0.1 until the context ends, and take its report for each query."""
     with bound_socket("127.0.0.1", 0) as listener:
-        site = ReportSite(folder, page, policy, [f"http://127.0.0.1:{listener.getsockname()[1]}"])
+        origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        site = ReportSite(folder, page, policy, [origin], queries)
         with served([listener], site):
             yield site

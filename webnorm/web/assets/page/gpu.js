@@ -8,6 +8,12 @@ const ON_LINUX =
   "If that is not enough, try --enable-unsafe-webgpu --ozone-platform=x11 --use-angle=vulkan " +
   "--enable-features=Vulkan,VulkanFromANGLE; these need a Vulkan driver.";
 
+// node and Deno run these modules without a page, and have no isSecureContext.
+const HOST =
+  globalThis.isSecureContext === undefined
+    ? { name: globalThis.Deno ? "Deno" : "node", again: "Run the command again", restart: "" }
+    : { name: "The browser", again: "Reload the page", restart: ", or restart the browser" };
+
 /** An error that the user can fix; its message is a sentence for the user. */
 export class Complaint extends Error {}
 
@@ -24,12 +30,12 @@ export async function within(promise, what, device) {
   const late = new Promise((_, reject) => {
     timer = setTimeout(() => {
       const silence = `The GPU did not answer for ${LIMIT_MS / 1000} s while ${what}`;
-      reject(new Complaint(`${silence}. Reload the page, or restart the browser.`));
+      reject(new Complaint(`${silence}. ${HOST.again}${HOST.restart}.`));
     }, LIMIT_MS);
   });
   const lost = device?.lost.then((info) => {
     throw new Complaint(
-      `The browser lost the GPU while ${what} (${info.message || info.reason}). Reload the page. If this ` +
+      `${HOST.name} lost the GPU while ${what} (${info.message || info.reason}). ${HOST.again}. If this ` +
         "happens again, the driver or the shader has a bug.",
     );
   });
@@ -98,7 +104,7 @@ export async function openDevice(adapter, descriptor, without) {
     return await within(opening, "opening the device");
   } catch (error) {
     if (error instanceof Complaint) throw error;
-    throw new Complaint(`The browser refused the device: ${error.message}`);
+    throw new Complaint(`${HOST.name} refused the device: ${error.message}`);
   }
 }
 

@@ -16,7 +16,7 @@ import { decode, readSafetensors } from "./storage.js";
 const TIMED_BYTES = { gpu: 32 * 2 ** 20, software: 2 ** 18 };
 const RULE = { least: 5, most: 15, spread: 0.01, budgetMs: 4000, settleMs: 500 };
 const SOFTWARE_RULE = { least: 3, most: 5, spread: 0.03, budgetMs: 1000, settleMs: 0 };
-// The expected outputs in the package are rounded to float32. A larger difference means that this page is wrong.
+// The expected outputs in the package are rounded to float32. A larger difference means that this code is wrong.
 const EXPECTED_TOLERANCE = 1e-6;
 
 /**
@@ -100,7 +100,7 @@ async function loadPackage(host, watcher) {
     loaded = await import("../index.js");
   } catch (error) {
     throw new Complaint(
-      `index.js did not load (${error.message}). Serve the whole folder, as webnorm export wrote it.`,
+      `index.js did not load (${error.message}). Keep the whole folder as webnorm export wrote it.`,
     );
   }
   const manifest = JSON.parse(new TextDecoder().decode(await host.load("manifest.json")));
@@ -150,7 +150,7 @@ async function loadVectors({ manifest, load }) {
   );
 }
 
-/** Return the expected outputs stored in a vector, for an op that this page cannot compute itself. */
+/** Return the expected outputs stored in a vector, for an op that JavaScript does not compute. */
 function recorded(manifest, tensors) {
   const written = manifest.tensors.filter((tensor) => tensor.access === "write");
   const answer = ({ name }) => {
@@ -162,7 +162,7 @@ function recorded(manifest, tensors) {
   return Object.fromEntries(written.map((tensor) => [tensor.name, answer(tensor)]));
 }
 
-/** Compare the float64 results of this page with Python's results. */
+/** Compare the float64 results of JavaScript with Python's results. */
 function checkExpected(entry, name, { value, error_scale }, expected) {
   const wrong = value.findIndex((here, i) => {
     const off = Math.abs(Math.fround(here) - expected[i]);
@@ -172,7 +172,7 @@ function checkExpected(entry, name, { value, error_scale }, expected) {
   });
   if (wrong >= 0) {
     throw new Complaint(
-      `This page and Python disagree on ${name}[${wrong}] of ${entry.file}: ${value[wrong]} here, ` +
+      `JavaScript and Python disagree on ${name}[${wrong}] of ${entry.file}: ${value[wrong]} in JavaScript, ` +
         `${expected[wrong]} in Python. This is a bug of webnorm, not of the GPU; please report it.`,
     );
   }
