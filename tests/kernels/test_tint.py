@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from headless import needs_tint
+from immediates import with_immediates
 from testbed import FAMILIES, KERNELS, NORMS, covering, kernel_named, option_problems, suited
 from webnorm.choice.defaults import default_variant
-from webnorm.kernels.headers.traits import BROWSER
+from webnorm.kernels.headers.traits import BROWSER, IMMEDIATES
 from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.kernels.rendering.render import MOST_BUFFERS, RenderedPass, Shader, render_shader
 from webnorm.ops.norms.problem import NormOptions, NormProblem
@@ -43,6 +45,17 @@ def complaints(sources: list[tint.TintSource]) -> list[tint.TintVerdict]:
     verdicts = tint.check_shaders(sources)
     assert [verdict.name for verdict in verdicts] == [one.name for one in sources]
     return [verdict for verdict in verdicts if verdict.messages]
+
+
+def test_parameters_as_immediates() -> None:
+    traits = replace(BROWSER, features=BROWSER.features | {IMMEDIATES})
+    sources = []
+    for kernel in map(with_immediates, KERNELS):
+        problem = suited(kernel, NormProblem(rows=8, cols=64))
+        shader = render_shader(default_variant(kernel, problem, traits), problem, "browser", traits)
+        assert "var<immediate> params: Params;" in shader.text
+        sources.append(tint.source_of(kernel.label, shader))
+    assert complaints(sources) == []
 
 
 def test_default_constants() -> None:

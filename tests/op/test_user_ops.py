@@ -23,6 +23,8 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
 from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.traits import BROWSER, IMMEDIATES
+from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.lab.run.submission import json_schema
 from webnorm.op import op_trial
@@ -644,6 +646,41 @@ def test_plain_wgsl_is_a_kernel(tmp_path: Path) -> None:
     assert statuses("twice", cases="twice-cut-bindings") == {("plain", "skip")}
 
 
+UNIFORM = "@group(1) @binding(3) var<uniform> dims: Dims;"
+IMMEDIATE = changed(UNIFORM, "var<immediate> dims: Dims;", PLAIN)
+# A struct of 32 bytes with 16 bytes of members.
+ALIGNED = changed("{ rows: u32, cols: u32 }", "{ cols: u32, both: vec3u }", IMMEDIATE).replace(
+    "dims.rows", "dims.both.y"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "toml", "words"),
+    [
+        (IMMEDIATE, "", 2),
+        (
+            f"requires immediate_address_space;\n{IMMEDIATE}",
+            "[features]\nimmediate_address_space = true\n",
+            2,
+        ),
+        (ALIGNED, 'both = ["cols", "rows", "cols"]\n', 8),
+    ],
+    ids=["plain", "directive", "aligned"],
+)
+def test_plain_wgsl_with_immediates(text: str, toml: str, words: int, tmp_path: Path, device: Device) -> None:
+    folder = write_op(tmp_path / "twice", plain=text)
+    (folder / "plain.toml").write_text(TOML + toml)
+    load_op(folder)
+    kernel = load(folder / "plain.wgsl", "twice")
+    assert kernel.features == {IMMEDIATES: 1}
+    # Dawn compares the bytes of the layout with the size of the struct.
+    assert kernel.plain is not None and len(kernel.plain.words) == words
+    refusal = Variant(kernel, {}).refusal(kernel.op.problem(3, 5), BROWSER)
+    assert refusal == "needs the feature 'immediate_address_space', which the engine's WGSL lacks"
+    expected = "pass" if IMMEDIATES in device.traits.features else "skip"
+    assert statuses("twice", cases=["twice-rows-61", "twice-cols-257"]) == {("plain", expected)}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -693,6 +730,18 @@ def test_a_misspelt_name_of_a_kernel_has_a_suggestion(
         ("cols: u32 }", "width: u32 }", TOML, "member width of Dims is not a size or scalar"),
         ("x: array<f32>", "x: array<bool>", TOML, "the type array<bool> is not an array of f32"),
         ("@group(1) @binding(3)", "@binding(3)", TOML, "dims lacks @group and @binding with numbers"),
+        (
+            UNIFORM,
+            f"{UNIFORM}\nvar<immediate> more: u32;",
+            TOML,
+            "plain.wgsl:4: the text has a second immediate variable; use one struct for all values",
+        ),
+        (
+            "",
+            "",
+            f"{TOML}[features]\nimmediate_address_space = true\n",
+            "plain.toml:5: feature 'immediate_address_space' is declared, but the text has no var<immediate>",
+        ),
         ("", "", 'workgroup_count = "rowz"\n', "plain.toml:1: unknown name 'rowz'"),
         (
             "result",

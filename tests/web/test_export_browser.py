@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from packages import COVERING, Export, block
+from packages import COVERING, Export, block, bundle_with_immediates
 
 import axe
 from commands import webnorm
@@ -25,6 +25,7 @@ from headless import MISSING as NO_BROWSER
 from headless import Handler, errors_of, launched, plainly_served
 from pages import ROOT, blocks, commands
 from patience import HANG_MS
+from testbed import kernel_named
 from webnorm.engines.launch import CHROMIUM_ARGUMENTS
 from webnorm.kernels.headers.library import discover
 from webnorm.lab.results import result_files
@@ -35,6 +36,7 @@ from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.serving import serve_folder
 from webnorm.web import tint, verify
 from webnorm.web.browser.visits import PageVisitor
+from webnorm.web.package import npm
 from webnorm.web.package.manifest import CLASSES
 from webnorm.web.package.reader import read_package
 
@@ -183,6 +185,24 @@ def covering(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """Return one of the exports, and the folder of its package."""
     export: Export = request.param
     return export, export.write(tmp_path_factory.mktemp("package") / "package")
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm_backward"])
+def test_a_package_with_immediates(
+    op: str, browser: PageVisitor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tint, wgpu and Chromium accept both of its shaders, and Chromium chooses the one with immediates."""
+    export = Export(op, (70,), "float16")
+    problem = export.request.task(70).problem
+    bundle = bundle_with_immediates(kernel_named("naive", op), problem)
+    monkeypatch.setattr(npm, "bundle_of", lambda request: bundle)
+    package = read_package(export.write(tmp_path / "package"))
+    assert verify.refused_by_tint(package) == ()
+    assert package.shaders[0]["bindings"][0]["type"] == "immediate"
+    seen = verify.browser_answers(package, browser, verify.PageOptions(quick=True))
+    assert seen.complaints == () and seen.remarks == ()
+    assert [(line.browser.verdict, line.chosen) for line in seen.lines] == [("pass", True), ("pass", False)]
+    assert all(line.native.verdict == "pass" for line in seen.lines)
 
 
 @pytest.mark.sampled(ids=["layer_norm-61-768-float16", "rms_norm-768-float32"])

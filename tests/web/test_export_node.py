@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from packages import bundle_with_immediates
 
 import dawn
+from immediates import ROWS, SUMS
 from patience import HANG_S
 from testbed import KERNELS, STABLE, assess_outputs, compute, kernel_named, option_problems, rows_of, widened
 from webnorm.engines import node_webgpu
@@ -513,6 +515,27 @@ def test_slices(engine: Engine) -> None:
             begun.append((each.entry_point, each.per))
     assert {("open_amax", "call"), ("finish", "call"), ("main", "slice")} <= set(begun)
     assert all({"software", "portable", "subgroups"} <= classes for classes in carriers.values())
+
+
+@pytest.mark.parametrize(("op", "problem"), [("layer_norm", ROWS), ("layer_norm_backward", SUMS)])
+def test_parameters_as_immediates(engine: Engine, op: str, problem: NormProblem) -> None:
+    """They give the bits of a uniform, and each slice has its own."""
+    kernel = kernel_named("naive", op)
+    bundle = bundle_with_immediates(kernel, problem)
+    given = drawn(kernel.op, problem, (problem.rows, 5))
+    assert_right(engine, [Run(bundle, given)], keep=True)
+    immediate, uniform = (one.name for one in bundle.shaders)
+    for number, (one, _) in enumerate(given):
+        expected = kept(engine, 0, uniform, number, one, kernel.op)
+        for name, array in kept(engine, 0, immediate, number, one, kernel.op).items():
+            assert array.tobytes() == expected[name].tobytes(), name
+    limits = {"maxStorageBufferBindingSize": 8192, "maxComputeWorkgroupsPerDimension": 16}
+    case = {"bundle": "bundle-0.json", "file": "0-0.safetensors", "rows": problem.rows, "limits": limits}
+    engine.put("slices.json", [{**case, "shader": name} for name in (immediate, uniform)])
+    for found in engine.drive("slices.mjs"):
+        assert (found["whole"], found["split"], found["encoded"], found["over"]) == (None, None, None, [])
+        assert found["equal"] or kernel.op.gradient
+        assert max(found["dispatches"].values()) > 1
 
 
 def test_loops_that_mesa_would_end(engine: Engine) -> None:

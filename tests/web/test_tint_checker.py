@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,15 @@ def test_constants_are_passed_on() -> None:
     passes = [tint.TintEntryPoint("main", PASS.bindings, {"many": many}) for many in (256, 257)]
     verdicts = tint.check_shaders([tint.TintSource("override", code, (one,)) for one in passes])
     assert [verdict.ok for verdict in verdicts] == [True, False]
+
+
+@needs_tint
+def test_immediates_need_their_bytes_in_the_layout() -> None:
+    declared = "requires immediate_address_space;\nvar<immediate> scale: vec2f;"
+    code = f"{declared}\n{HEADER} {MAIN} {{ y[id.x] = scale.y; }}"
+    passes = [replace(PASS, immediate_size=size) for size in (8, 4, 0)]
+    verdicts = tint.check_shaders([tint.TintSource("immediates", code, (one,)) for one in passes])
+    assert [verdict.ok for verdict in verdicts] == [True, False, False]
 
 
 @needs_tint

@@ -89,10 +89,13 @@ def create_pipelines(device: Device, shader: Shader, module: Any, extra_bindings
     behind = range(len(shader.bindings) + 1, len(shader.bindings) + 1 + extra_bindings)
     with _located(shader):
         for each in shader.passes:
-            types = {0: "uniform", **{binding.index: _KINDS[binding.access] for binding in each.bindings}}
+            types = {} if shader.immediates else {0: "uniform"}
+            types |= {binding.index: _KINDS[binding.access] for binding in each.bindings}
             layout = bind_group_layout(handle, {**types, **dict.fromkeys(behind, "storage")})
             pipeline = handle.create_compute_pipeline(
-                layout=handle.create_pipeline_layout(bind_group_layouts=[layout]),
+                layout=handle.create_pipeline_layout(
+                    bind_group_layouts=[layout], immediate_size=shader.immediate_size
+                ),
                 compute={"module": module, "entry_point": each.entry_point},
             )
             pipelines.append(Pipeline(each, pipeline, layout))

@@ -252,6 +252,10 @@ class _RemotePass:
     def set_bind_group(self, index: int, group: _Remote) -> None:
         self._add("group", group, index)
 
+    def set_immediates(self, offset: int, data: Any, data_offset: int, data_size: int) -> None:
+        words = np.frombuffer(data, np.uint32, data_size // 4, data_offset)
+        self.commands.append(["immediates", offset, *words.tolist()])
+
     def dispatch_workgroups(self, x: int, y: int = 1, z: int = 1) -> None:
         self.commands.append(["dispatch", x, y, z])
 
@@ -321,9 +325,11 @@ class _RemoteDevice:
         known = [[one["binding"], one["buffer"]["type"]] for one in entries]
         return self._made("layout", known)
 
-    def create_pipeline_layout(self, *, bind_group_layouts: Sequence[_Remote]) -> _Remote:
+    def create_pipeline_layout(
+        self, *, bind_group_layouts: Sequence[_Remote], immediate_size: int = 0
+    ) -> _Remote:
         numbers = [one.number for one in bind_group_layouts]
-        return self._made("pipeline layout", numbers, kept=bind_group_layouts)
+        return self._made("pipeline layout", numbers, immediate_size, kept=bind_group_layouts)
 
     def create_compute_pipeline(self, *, layout: _Remote, compute: Mapping[str, Any]) -> _Remote:
         numbers = layout.number, compute["module"].number

@@ -144,11 +144,11 @@ class BoundRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Dispatch:
-    """A pass over one slice or over the whole call. `uniform` is the offset of its words in bytes."""
+    """A pass over one slice or over the whole call. `words` is the row of its words in the schedule's."""
 
     pipeline: Pipeline
     grid: tuple[int, ...]
-    uniform: int
+    words: int
     places: tuple[BoundRange, ...]
 
 
@@ -204,19 +204,25 @@ class Schedule:
         self.packed = {binding.name: binding.stride * len(binding.tensors) for binding in self._shared}
         self.internal = {**self.scratch, **self.packed}
         self.row_alignment = row_alignment(limits)
-        step = limits["min-uniform-buffer-offset-alignment"]
+        # Each slice's words in a uniform begin at a multiple of the alignment.
+        step = 4 if shader.immediates else limits["min-uniform-buffer-offset-alignment"]
         self._words_bytes = math.ceil(4 * len(shader.params) / step) * step
         self.dispatches = tuple(self._lay_out(pipelines, limits["max-compute-workgroups-per-dimension"]))
         # The words of each slice, followed by the words of passes over the whole call.
         parts = [self._words(at) for at in range(len(self._slices))]
-        self._uniform_words = np.array([*parts, self._words(None)], np.uint32)
-        self._uniform = self.handle.create_buffer(
-            size=self._uniform_words.nbytes, usage=wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
-        )
+        self._all_words = np.array([*parts, self._words(None)], np.uint32)
+        self._uniform = None if shader.immediates else self._make_uniform()
         self._scalars: dict[str, float] | None = None
 
+    def _make_uniform(self) -> Any:
+        usage = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
+        return self.handle.create_buffer(size=self._all_words.nbytes, usage=usage)
+
     def set_scalars(self, problem: Problem) -> None:
-        """Write the scalars of a problem for later submissions. It must be called before the first one."""
+        """Set the scalars of a problem for dispatches that are encoded later.
+
+        It must be called before the first one. A uniform's new scalars hold for all later submissions.
+        """
         scalars = problem.scalars
         if scalars == self._scalars:
             return
@@ -225,8 +231,9 @@ class Schedule:
             kind = np.int32 if self.shader.problem.SCALARS[name].whole else np.float32
             for at, word in enumerate(self.shader.params):
                 if word == name:
-                    self._uniform_words[:, at] = kind(value).view(np.uint32)
-        self.handle.queue.write_buffer(self._uniform, 0, self._uniform_words)
+                    self._all_words[:, at] = kind(value).view(np.uint32)
+        if self._uniform is not None:
+            self.handle.queue.write_buffer(self._uniform, 0, self._all_words)
 
     def bind(self, buffers: Mapping[str, Any], extra: Sequence[Any] = ()) -> list[Any]:
         """Create a bind group for each dispatch.
@@ -240,7 +247,7 @@ class Schedule:
             self.handle.create_bind_group(
                 layout=dispatch.pipeline.layout,
                 entries=[
-                    bind_group_entry(0, self._uniform, dispatch.uniform, self._words_bytes),
+                    *self._uniform_entries(dispatch),
                     *(
                         bind_group_entry(one.index, buffers[one.name], *part)
                         for one, *part in dispatch.places
@@ -250,6 +257,12 @@ class Schedule:
             )
             for dispatch in self.dispatches
         ]
+
+    def _uniform_entries(self, dispatch: Dispatch) -> list[dict[str, Any]]:
+        """Return the bind group entry of the uniform, if there is one."""
+        if self._uniform is None:
+            return []
+        return [bind_group_entry(0, self._uniform, dispatch.words * self._words_bytes, self._words_bytes)]
 
     def pack(self, encoder: Any, buffers: Mapping[str, Any]) -> None:
         """Copy tensors into their packed buffers; this must precede the dispatches."""
@@ -266,6 +279,8 @@ class Schedule:
                 current = dispatch.pipeline
                 compute.set_pipeline(current.handle)
             compute.set_bind_group(0, group)
+            if self._uniform is None:
+                compute.set_immediates(0, self._all_words[dispatch.words], 0, self._words_bytes)
             compute.dispatch_workgroups(*dispatch.grid)
 
     def _check_slices(self) -> None:
@@ -313,7 +328,7 @@ class Schedule:
             for at, part in [(len(parts), None)] if whole else parts:
                 places = tuple(self._place(binding, part) for binding in rendered.bindings)
                 own = self._own_grid(rendered, batch, dimension)
-                yield Dispatch(pipeline, own or grid(count, across), at * self._words_bytes, places)
+                yield Dispatch(pipeline, own or grid(count, across), at, places)
 
     def _own_grid(self, rendered: RenderedPass, batch: int, most: int) -> tuple[int, ...]:
         """Return the grid of the header, if it has one. Raises CannotSlice if the grid is too large."""
@@ -339,7 +354,7 @@ class Schedule:
         return buffer_bytes(count * binding.inner_bytes) if own is None else own
 
     def _words(self, part: int | None) -> list[int]:
-        """Return the uniform's words for a slice, or for a pass over the whole call if `part` is None.
+        """Return the words of `params` for a slice, or for a pass over the whole call if `part` is None.
 
         `set_scalars` writes the scalars.
         """

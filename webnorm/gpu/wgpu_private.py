@@ -151,6 +151,7 @@ _SIGNATURES = {
     "ComputePassEncoderSetBindGroup": (
         f"void(*)({_PASS}, uint32_t, struct WGPUBindGroupImpl *, size_t, uint32_t *)"
     ),
+    "ComputePassEncoderSetImmediates": f"void(*)({_PASS}, uint32_t, void *, size_t)",
     "ComputePassEncoderDispatchWorkgroups": f"void(*)({_PASS}, uint32_t, uint32_t, uint32_t)",
     "ComputePassEncoderEnd": f"void(*)({_PASS})",
     "ComputePassEncoderRelease": f"void(*)({_PASS})",
@@ -162,12 +163,16 @@ _SIGNATURES = {
 
 
 class _Native(NamedTuple):
-    """The functions of `_SIGNATURES`, C's null pointer, and a function that makes an array of one command."""
+    """The functions of `_SIGNATURES`, C's null pointer, and functions that make C's arrays.
+
+    `array_of` makes an array of one command, and `bytes_of` refers to the bytes of an array of NumPy.
+    """
 
     create: Callable[..., Any]
     begin: Callable[..., Any]
     set_pipeline: Callable[..., Any]
     set_bind_group: Callable[..., Any]
+    set_immediates: Callable[..., Any]
     dispatch: Callable[..., Any]
     end: Callable[..., Any]
     release_pass: Callable[..., Any]
@@ -177,6 +182,7 @@ class _Native(NamedTuple):
     release_commands: Callable[..., Any]
     null: Any
     array_of: Callable[[Any], Any]
+    bytes_of: Callable[[Any], Any]
 
 
 @cache
@@ -196,7 +202,7 @@ def native_functions() -> _Native | None:
         return None
     if types != [*_SIGNATURES.values()]:
         return None
-    return _Native._make([*functions, ffi.NULL, lambda commands: ffi.new(array, [commands])])
+    return _Native._make([*functions, ffi.NULL, lambda commands: ffi.new(array, [commands]), ffi.from_buffer])
 
 
 class _Pass:
@@ -212,6 +218,11 @@ class _Pass:
 
     def set_bind_group(self, index: int, group: Any) -> None:
         self._native.set_bind_group(self._handle, index, group._internal, 0, self._native.null)
+
+    def set_immediates(self, offset: int, data: Any, data_offset: int, data_size: int) -> None:
+        self._native.set_immediates(
+            self._handle, offset, self._native.bytes_of(data) + data_offset, data_size
+        )
 
     def dispatch_workgroups(self, x: int, y: int = 1, z: int = 1) -> None:
         self._native.dispatch(self._handle, x, y, z)

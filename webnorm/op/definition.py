@@ -27,6 +27,7 @@ _TAKEN = frozenset(
         alias break case const const_assert continue continuing default diagnostic discard else enable
         false fn for if let loop override requires return struct switch true var while array atomic bool
         f16 f32 i32 u32 vec2 vec3 vec4 mat2x2 mat3x3 mat4x4 ptr sampler main params param cost parameters
+        immediates
         none software subgroups features target tracing trace tensors buffers dtype op min max ceil_div
         max_invocations workgroup_storage float_words int_words seed distribution subgroup_min_size
         subgroup_max_size has_subgroups has_f16 has_subgroup_size_control has_subgroup_uniformity

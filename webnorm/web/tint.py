@@ -19,6 +19,7 @@ from typing import Any
 from webnorm.engines.node_webgpu import tint_fix, tint_folder
 from webnorm.errors import SourceLocation, WebnormError, sentence
 from webnorm.files.atomic import unnamed
+from webnorm.kernels.headers.traits import DEVICE_FEATURES
 from webnorm.kernels.rendering.render import Shader
 from webnorm.kernels.rendering.sandbox import killed_after
 from webnorm.kernels.wgsl.diagnostics import characters
@@ -38,11 +39,15 @@ _OFF = re.compile(r"diagnostic\s*\(\s*off\b")
 
 @dataclass(frozen=True)
 class TintEntryPoint:
-    """An entry point of a pipeline; bindings are pairs of a number and a GPUBufferBindingType."""
+    """An entry point of a pipeline; bindings are pairs of a number and a GPUBufferBindingType.
+
+    `immediate_size` has the bytes of its immediates.
+    """
 
     entry_point: str
     bindings: tuple[tuple[int, str], ...]
     constants: Mapping[str, float] = field(default_factory=dict)
+    immediate_size: int = 0
 
 
 @dataclass(frozen=True)
@@ -309,14 +314,16 @@ def check_node() -> None:
 def source_of(name: str, shader: Shader) -> TintSource:
     """Return the request for a browser shader, with the default limits of a page."""
     kinds = {"read": "read-only-storage", "read_write": "storage"}
+    uniform = () if shader.immediates else ((0, "uniform"),)
     passes = tuple(
         TintEntryPoint(
             each.entry_point,
-            ((0, "uniform"), *((binding.index, kinds[binding.access]) for binding in each.bindings)),
+            (*uniform, *((binding.index, kinds[binding.access]) for binding in each.bindings)),
+            immediate_size=shader.immediate_size,
         )
         for each in shader.passes
     )
-    return TintSource(name, shader.text, passes, tuple(sorted(shader.features)))
+    return TintSource(name, shader.text, passes, tuple(sorted(shader.features & DEVICE_FEATURES.keys())))
 
 
 def _late(script: str | Path, limit_s: float) -> WebnormError:

@@ -121,8 +121,9 @@ export class Commands {
     });
   }
 
-  make_pipeline_layout(device, layouts) {
-    return device.createPipelineLayout({ bindGroupLayouts: layouts.map((number) => this.#of(number)) });
+  make_pipeline_layout(device, layouts, immediateSize) {
+    const bindGroupLayouts = layouts.map((number) => this.#of(number));
+    return device.createPipelineLayout({ bindGroupLayouts, immediateSize });
   }
 
   make_pipeline(device, layout, module, entryPoint) {
@@ -181,6 +182,7 @@ export class Commands {
     for (const [name, first, ...rest] of commands) {
       if (name === "dispatch") pass.dispatchWorkgroups(first, ...rest);
       else if (name === "group") pass.setBindGroup(rest[0], this.#of(first));
+      else if (name === "immediates") pass.setImmediates(first, new Uint32Array(rest));
       else pass.setPipeline(this.#of(first));
     }
     pass.end();

@@ -21,7 +21,7 @@ from webnorm.kernels.headers import sources
 from webnorm.kernels.headers.kernel import AccuracyRules, Kernel, KernelPass, Per, Requirement, ScratchBuffer
 from webnorm.kernels.headers.plain import PlainText, entry_points, is_plain, read_plain
 from webnorm.kernels.headers.toml_fields import TomlFields
-from webnorm.kernels.headers.traits import KNOWN_FEATURES, SUBGROUP_SIZE_CONTROL
+from webnorm.kernels.headers.traits import IMMEDIATES, KNOWN_FEATURES, SUBGROUP_SIZE_CONTROL
 from webnorm.kernels.headers.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTES, names_of, template_names_of
 from webnorm.op import expression
 from webnorm.op.expression import Tree
@@ -404,7 +404,7 @@ class _Header(TomlFields):
             plain=self.plain_text(op, [one.name for one in scratch], [*tune, *derive]),
         )
         self.require_walkable(kernel)
-        return replace(kernel, features=_with_subgroup_sizes(features, kernel.passes))
+        return replace(kernel, features=self.all_features(kernel))
 
     def defaults(self, tune: Mapping[str, Sequence[int]], known: list[str]) -> dict[str, Tree]:
         """Return the default of each axis, and add the axes to the known names."""
@@ -435,6 +435,14 @@ class _Header(TomlFields):
                 raise self.complaint(name, message)
             features[name] = self.tree(name, text, known)
         return features
+
+    def all_features(self, kernel: Kernel) -> dict[str, Tree]:
+        """Return the declared features, and those that follow from the passes and from plain WGSL."""
+        found = _with_subgroup_sizes(kernel.features, kernel.passes)
+        if kernel.plain is not None and IMMEDIATES in found and not kernel.plain.immediate:
+            message = f"feature {IMMEDIATES!r} is declared, but the text has no var<immediate>"
+            raise self.complaint(IMMEDIATES, f"{message}; remove the feature, or declare the variable")
+        return {**found, IMMEDIATES: 1} if kernel.plain is not None and kernel.plain.immediate else found
 
     def check_read(self, kernel: Kernel, source: str) -> None:
         """Raise WebnormError for a name of the file that nothing reads, which may be misspelt.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ _ATTRIBUTES = r"((?:@\w+\s*(?:\([^)]*\))?\s*)+)"
 _VARIABLE = re.compile(
     _ATTRIBUTES + r"var\s*<\s*(storage|uniform)\s*(?:,\s*(\w+))?\s*,?\s*>\s*(\w+)\s*:\s*([^;]+?)\s*;"
 )
+_IMMEDIATE = re.compile(r"\bvar\s*<\s*immediate\s*,?\s*>\s*(\w+)\s*:\s*([^;]+?)\s*;")
+# WGSL does not demand this directive, and wgpu rejects it.
+_REQUIRED = re.compile(r"\brequires\s+immediate_address_space\s*;")
 _NUMBER = re.compile(r"@(group|binding)\s*\(\s*(\w+?)\s*,?\s*\)")
 _STRUCT = re.compile(r"\bstruct\s+(\w+)\s*\{([^}]*)\}")
 _MEMBER = re.compile(r"((?:@\w+\s*(?:\([^)]*\))?\s*)*)(\w+)\s*:\s*([\w<>, ]+?)\s*$")
@@ -74,7 +78,8 @@ class StorageVariable:
 class PlainText:
     """A plain WGSL text and its interface.
 
-    `words` are the members of the uniform in order: a size or a scalar of the op, and its WGSL type.
+    `words` are the members of the uniform, or of the immediates if `immediate`, in order: a size or a scalar
+    of the op, and its WGSL type.
     `overrides` are the pipeline-overridable constants: the character range of the declaration, name, type and
     default.
     """
@@ -85,6 +90,7 @@ class PlainText:
     words: tuple[tuple[str, str], ...] = ()
     overrides: tuple[tuple[tuple[int, int], str, str, str], ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+    immediate: bool = False
 
     def objection(self, op: Op, problem: Problem) -> str | None:
         """Return the reason why the text cannot compute a problem, or None."""
@@ -125,6 +131,7 @@ class PlainText:
         if self.uniform:
             edits += [(*self.uniform["group"], "0"), (*self.uniform["binding"], "0")]
             edits.append((*self.uniform["space"], "uniform"))
+        edits += [(*found.span(), "") for found in _REQUIRED.finditer(_code(self.text))]
         # webnorm's buffers have guards, so arrayLength would be too large.
         elements = {
             one.name: (one, op.named[one.bound_to]) for one in self.variables if one.bound_to in op.named
@@ -211,6 +218,7 @@ def read_plain(
     variables: list[StorageVariable] = []
     uniform: Mapping[str, tuple[int, int]] = {}
     words: tuple[tuple[str, str], ...] = ()
+    words_of = partial(_words, path, structs=structs, op=op, names=names, constants=constants, used=used)
     for found in _VARIABLE.finditer(code):
         space, name, kind = found[2], found[4], _without_aliases(found[5], aliases)
         line = code.count("\n", 0, found.start(2)) + 1
@@ -218,24 +226,33 @@ def read_plain(
         numbers_only = kind in structs and structs[kind] and all(of in _LAYOUT for _, of, _ in structs[kind])
         if space == "uniform" or (numbers_only and name not in op.named):
             if uniform:
-                raise _error(
-                    path, line, "the text has a second uniform variable; use one struct for all values"
-                )
+                raise _second(path, line, "uniform")
             # A struct of numbers in storage serves as a uniform.
             last = found.end(3) if found[3] else found.end(2)
             uniform = {**numbers, "space": (found.start(2), last)}
-            words = _words(path, line, name, kind, structs, op, names, constants, used)
+            words = words_of(line, name, kind)
             continue
         used.add(name)
         holds = _bound_tensor(path, line, name, names, [*op.named, *scratch])
         mode = found.span(3) if found[3] else None
         element, width = _element(path, line, kind, structs)
         variables.append(StorageVariable(name, element, line, numbers, mode, holds, width * _BYTES[element]))
+    immediate = list(_IMMEDIATE.finditer(code))
+    for found in immediate:
+        line = code.count("\n", 0, found.start()) + 1
+        if uniform or found is not immediate[0]:
+            raise _second(path, line, "immediate")
+        words = words_of(line, found[1], _without_aliases(found[2], aliases))
     _check_variables(path, variables, op)
     overrides = tuple((one.span(), one[1], one[2] or "", one[3] or "") for one in _OVERRIDE.finditer(code))
     _check_names(path, code, overrides, op, names, constants, used)
     single = {name: one for name, one in names.items() if isinstance(one, str)}
-    return PlainText(text, tuple(variables), uniform, words, overrides, single)
+    return PlainText(text, tuple(variables), uniform, words, overrides, single, bool(immediate))
+
+
+def _second(path: Path, line: int, space: str) -> WebnormError:
+    """Return the error for numbers in two variables."""
+    return _error(path, line, f"the text has a second {space} variable; use one struct for all values")
 
 
 def _check_names(
@@ -337,9 +354,10 @@ def _words(
     constants: Sequence[str],
     used: set[str],
 ) -> tuple[tuple[str, str], ...]:
-    """Return the uniform's words: names of sizes, scalars and constants, "" for a word that nothing reads."""
+    """Return the words of a variable: names of sizes, scalars and constants, "" where nothing reads one."""
     members = structs.get(kind, [(variable, kind, "")])
     found: list[tuple[str, str]] = []
+    widest = 1
     for member, of, attributes in members:
         if of not in _LAYOUT:
             raise _error(path, line, f"{member} is {of}; expected u32, i32 or f32, or a vector of them")
@@ -348,6 +366,7 @@ def _words(
             align = int(given[1])
         if given := re.search(r"@size\s*\(\s*(\d+)", attributes):
             size = int(given[1])
+        widest = max(widest, align // 4)
         found += [("", "u32")] * (-len(found) % (align // 4))
         end = len(found) + size // 4
         used.add(member)
@@ -362,7 +381,8 @@ def _words(
         where = f"member {member} of {kind}" if kind in structs else f"uniform {member}"
         found += [(_word(path, line, where, name, scalar, op, constants), scalar) for name in parts]
         found += [("", "u32")] * (end - len(found))
-    return tuple(found)
+    # The size of a struct is a multiple of its alignment.
+    return (*found, *[("", "u32")] * (-len(found) % widest))
 
 
 def _word(path: Path, line: int, where: str, name: str, of: str, op: Op, constants: Sequence[str]) -> str:

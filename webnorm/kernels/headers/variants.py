@@ -10,9 +10,11 @@ from functools import cache
 
 from webnorm.errors import WebnormError, check_kind, one_line
 from webnorm.kernels.headers.kernel import Kernel, KernelPass
+from webnorm.kernels.headers.parameters import MOST_IMMEDIATES, word_count
 from webnorm.kernels.headers.traits import (
     BROWSER,
     DEVICE_FEATURES,
+    IMMEDIATES,
     KNOWN_FEATURES,
     Traits,
     name_in_expressions,
@@ -37,6 +39,7 @@ _TEMPLATE_NAMES = (
     "tensors",
     "buffers",
     "params",
+    "immediates",
     "float_words",
     "int_words",
     "sizes",
@@ -94,19 +97,23 @@ class Variant:
         if self.kernel.plain is not None and (found := self.kernel.plain.objection(self.kernel.op, problem)):
             return found
         values = self.names(problem, traits)
-        for rule, why, amount in _demands(self.kernel, traits):
+        for rule, why, amount in _demands(self.kernel, problem, traits):
             if not self.kernel.value("a rule", rule, values):
                 return why.replace("{}", str(self.kernel.value("a rule", amount, values)))
         return None
 
 
-def _demands(kernel: Kernel, traits: Traits) -> Iterator[tuple[Tree, str, Tree]]:
+def _demands(kernel: Kernel, problem: Problem, traits: Traits) -> Iterator[tuple[Tree, str, Tree]]:
     """Yield the rules for a variant on an adapter, each with the reason to show and the value of its {}."""
     for require in kernel.require:
         yield require.rule, require.why, 0
     for feature in sorted(kernel.features.keys() - traits.features):
         needed = kernel.features[feature]
         yield ["if", needed, 0, 1], f"needs the feature {feature!r}, which {_lacking(feature)} lacks", 0
+    if IMMEDIATES in kernel.features:
+        count = word_count(kernel, problem)
+        why = f"has {{}} words of parameters; immediates hold at most {MOST_IMMEDIATES}"
+        yield ["if", kernel.features[IMMEDIATES], ["<=", count, MOST_IMMEDIATES], 1], why, count
     if WORKGROUP_BYTES in kernel.derive:
         why = f"needs {{}} bytes of workgroup memory; the limit is {traits.workgroup_storage}"
         yield ["<=", WORKGROUP_BYTES, traits.workgroup_storage], why, WORKGROUP_BYTES
@@ -241,7 +248,7 @@ def runnable_variants(
                 yield {axis: value, **point}
 
     try:
-        rules = _Rules.of(kernel, traits).narrowed(header_names(kernel.op, problem, traits))
+        rules = _Rules.of(kernel, problem, traits).narrowed(header_names(kernel.op, problem, traits))
         for point in points(list(tune), rules):
             yield Variant(kernel, point)
     except WebnormError as error:
@@ -262,8 +269,8 @@ class _Rules:
     demands: Sequence[Tree]
 
     @classmethod
-    def of(cls, kernel: Kernel, traits: Traits) -> _Rules:
-        demands = [rule for rule, _, _ in _demands(kernel, traits)]
+    def of(cls, kernel: Kernel, problem: Problem, traits: Traits) -> _Rules:
+        demands = [rule for rule, _, _ in _demands(kernel, problem, traits)]
         wanted = {name for demand in demands for name in expression.names(demand)}
         derived: list[tuple[str, Tree]] = []
         for name, tree in reversed(list(kernel.derive.items())):

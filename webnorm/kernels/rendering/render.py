@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -16,8 +17,9 @@ from webnorm.errors import SourceLocation, WebnormError, check_kind, one_line, s
 from webnorm.files.atomic import resolved
 from webnorm.kernels.headers.header import home
 from webnorm.kernels.headers.kernel import Kernel, Per, ScratchBuffer
+from webnorm.kernels.headers.parameters import call_words, place_words
 from webnorm.kernels.headers.sources import note_files, stamp, wgsl_root
-from webnorm.kernels.headers.traits import Traits, enable_directives, required_language
+from webnorm.kernels.headers.traits import IMMEDIATES, Traits, enable_directives, required_language
 from webnorm.kernels.headers.variants import COUNTS, Variant
 from webnorm.kernels.rendering import sandbox, templates
 from webnorm.kernels.rendering.snippets import CallGraph
@@ -39,7 +41,7 @@ MOST_BUFFERS = 8
 # The most floats in a record of a scratch buffer: no binding is larger.
 MOST_WORDS = 1 << 30
 _PARAMETERS = "parameters"
-# The uniform of a problem without parameters, because WGSL has no empty struct.
+# The parameters of a problem without any, because WGSL has no empty struct.
 _NO_WORDS = ("unused",)
 
 # Additional folders whose templates are rendered in this process, without limits of time and memory. The
@@ -83,7 +85,7 @@ class Shader:
     passes : tuple of RenderedPass
         The dispatches.
     params : tuple of str
-        The words of the uniform.
+        The words of `params`, which are in a uniform or in immediates.
     names : mapping of str to int
         The values of the header's names, except for the batch, which differs between slices.
     features : frozenset of str
@@ -111,6 +113,16 @@ class Shader:
     def __repr__(self) -> str:
         of = f"{self.variant} for {self.problem}, {self.target}"
         return f"<Shader of {one_line(of)}: {len(self.origins)} lines>"
+
+    @property
+    def immediates(self) -> bool:
+        """True if `params` are immediates; otherwise they are a uniform at binding 0."""
+        return IMMEDIATES in self.features
+
+    @property
+    def immediate_size(self) -> int:
+        """The bytes of the immediates, 0 with a uniform."""
+        return 4 * len(self.params) if self.immediates else 0
 
     def names_for(self, batch: int) -> dict[str, int]:
         """Return the values of the header's names for a slice of `batch` elements of the batch."""
@@ -398,20 +410,11 @@ def _passes(
 
 
 def _params(kernel: Kernel, problem: Problem, bindings: Sequence[Binding]) -> tuple[str, ...]:
-    """Return the words of the uniform; for plain WGSL the members of its own uniform.
-
-    They are the start of a slice in each buffer, the number of records of each scratch buffer, and whether
-    earlier slices have written them.
-    """
+    """Return the words of `params`; for plain WGSL the members of its own uniform or immediates."""
     if kernel.plain is not None:
         return tuple(name for name, _ in kernel.plain.words) or _NO_WORDS
-    words = [*([problem.BATCH] if problem.BATCH else []), *problem.SCALARS]
-    for binding in bindings:
-        if binding.batched:
-            words.append(f"{binding.name}_start")
-        elif binding.records is not None:
-            words += [f"{binding.name}_count", f"{binding.name}_kept"]
-    return tuple(words) or _NO_WORDS
+    places = (place_words(one.name, one.batched, one.records is not None) for one in bindings)
+    return tuple(itertools.chain(call_words(problem), *places)) or _NO_WORDS
 
 
 @signals.deferring
@@ -488,7 +491,7 @@ def render_shader(
         tensors=views,
         params=params,
         target=target,
-        **_directives(features, target),
+        **_feature_names(features, target),
         count_cost=count_cost,
         tracing=tracing is not None,
     )
@@ -514,14 +517,17 @@ def render_shader(
     )
 
 
-def _directives(features: Set[str], target: Target) -> dict[str, list[str]]:
-    """Return the names for a text's `enable` and `requires` directives.
+def _feature_names(features: Set[str], target: Target) -> dict[str, Any]:
+    """Return what a template sees of its features: the names for directives, and the use of immediates.
 
     naga has subgroups and immediates without a directive, and rejects their directives.
     """
-    if target == "native":
-        return {"features": enable_directives(features - {"subgroups"}), "requires": []}
-    return {"features": enable_directives(features), "requires": required_language(features)}
+    native = target == "native"
+    return {
+        "features": enable_directives(features - {"subgroups"} if native else features),
+        "requires": [] if native else required_language(features),
+        "immediates": IMMEDIATES in features,
+    }
 
 
 def _check_subgroup_sizes(text: str, passes: Sequence[RenderedPass], path: Path) -> None:

@@ -140,7 +140,7 @@ def _made_by() -> bytes:
 
 @dataclass(frozen=True)
 class StorageBinding:
-    """One storage binding of a shader, in group 0; binding 0 is the uniform `params`.
+    """One storage binding of a shader, in group 0; binding 0 is the uniform `params`, if it is one.
 
     Attributes
     ----------

@@ -93,7 +93,7 @@ _MISSING = re.compile(r"expected (`[^`\w]+`), found ")
 _GLOBAL = re.compile(
     r"(?:fn|struct|alias|override)\b"
     r"|@\s*(?:compute|workgroup_size|group|binding|id|must_use)\b"
-    r"|var\s*<\s*(?:workgroup|private|storage|uniform)\b"
+    r"|var\s*<\s*(?:workgroup|private|storage|uniform|immediate)\b"
 )
 # The most tokens of such a declaration that naga reads before it reports: `var<workgroup`.
 _READ = 3

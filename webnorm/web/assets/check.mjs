@@ -3,7 +3,7 @@
 // stdout. The exit status is 0 even if a shader is wrong. The argument is the folder where npm installed webgpu.
 //
 // in:  [{ code, features: ["subgroups"], limits: { maxBufferSize: 1 },
-//         passes: [{ entry_point, bindings: [{ binding, type }], constants }] }]
+//         passes: [{ entry_point, bindings: [{ binding, type }], constants, immediate_size }] }]
 // out: [[{ severity, text, line?, column?, length? }]]; columns and lengths are UTF-16 units
 
 import { writeSync } from "node:fs";
@@ -65,7 +65,10 @@ async function checkPass(device, module, pass, limits, messages) {
     buffer: { type },
   }));
   const layout = await validated(device, messages, `layout of ${name}`, () =>
-    device.createPipelineLayout({ bindGroupLayouts: [device.createBindGroupLayout({ entries })] }),
+    device.createPipelineLayout({
+      bindGroupLayouts: [device.createBindGroupLayout({ entries })],
+      immediateSize: pass.immediate_size,
+    }),
   );
   const compute = { module, entryPoint: name, constants: pass.constants };
   const pipeline = () => device.createComputePipeline({ layout, compute });

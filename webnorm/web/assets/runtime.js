@@ -73,6 +73,8 @@ function foreignText(name) {
 async function compile(device, shader, code, label) {
   device.pushErrorScope("validation");
   const module = device.createShaderModule({ label, code });
+  const [{ type, words }] = shader.bindings;
+  const immediateSize = type === "immediate" ? 4 * words.length : 0;
   const made = shader.passes.map((pass) => {
     const entries = pass.bindings.map((binding) => ({
       binding,
@@ -82,7 +84,7 @@ async function compile(device, shader, code, label) {
     const layout = device.createBindGroupLayout({ label, entries });
     const descriptor = {
       label: `${label} ${pass.entry_point}`,
-      layout: device.createPipelineLayout({ label, bindGroupLayouts: [layout] }),
+      layout: device.createPipelineLayout({ label, bindGroupLayouts: [layout], immediateSize }),
       compute: { module, entryPoint: pass.entry_point, constants: shader.overrides },
     };
     return device.createComputePipelineAsync(descriptor).then((pipeline) => ({ pass, layout, pipeline }));
@@ -101,9 +103,11 @@ async function compile(device, shader, code, label) {
 }
 
 function dispatchAll(pass, call) {
-  for (const { pipeline, group, grid } of call) {
+  for (const { pipeline, group, params, grid } of call) {
     pass.setPipeline(pipeline);
     pass.setBindGroup(0, group);
+    // Immediates are an array; a uniform is a part of the group.
+    if (ArrayBuffer.isView(params)) pass.setImmediates(0, params);
     pass.dispatchWorkgroups(...grid);
   }
 }

@@ -11,7 +11,7 @@ const JINJA_KEYWORDS = words(
   "and call context elif else endcall endfor endif endmacro endset false for from if import in include is macro " +
     "none not or set true with without",
 );
-const TYPE = /^(bool|f16|f32|i32|u32|vec[234][fhiu]?|mat[234]x[234][fh]?|array|atomic|ptr|Vec|function|private|read|read_write|storage|uniform|workgroup|write)$/;
+const TYPE = /^(bool|f16|f32|i32|u32|vec[234][fhiu]?|mat[234]x[234][fh]?|array|atomic|ptr|Vec|function|private|read|read_write|storage|uniform|immediate|workgroup|write)$/;
 const NUMBER = /^(0[xX][\da-fA-F.]+([pP][+-]?\d+)?[fhiu]?|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fhiu]?)/;
 const NAME = /^[A-Za-z_]\w*/;
 const STRING = /^("([^"\\]|\\.)*"?|'([^'\\]|\\.)*'?)/;

@@ -290,7 +290,7 @@ def _shader_entry(one: BundledShader) -> dict[str, Any]:
         derived = {
             "bindings": _binding_entries(shader, known),
             "overrides": {},
-            "passes": [_pass_entry(each, shader.problem, known) for each in shader.passes],
+            "passes": [_pass_entry(each, shader, known) for each in shader.passes],
             # The terms from which pages compute the tolerance.
             "accuracy": {**_accuracy_entry(kernel, shader.problem, known), "exact": kernel.op.is_copy},
         }
@@ -342,7 +342,8 @@ def _binding_entries(shader: Shader, known: Mapping[str, int]) -> list[dict[str,
     types = {match[1]: (match[2], match[3]) for match in _DECLARED.finditer(shader.text)}
     problem = shader.problem
     words = ["rows" if word == problem.BATCH else word for word in shader.params]
-    entries: list[dict[str, Any]] = [{"binding": 0, "name": "params", "type": "uniform", "words": words}]
+    kind = "immediate" if shader.immediates else "uniform"
+    entries: list[dict[str, Any]] = [{"binding": 0, "name": "params", "type": kind, "words": words}]
     for binding in shader.bindings:
         if binding.name not in types:
             raise WebnormError(
@@ -371,7 +372,8 @@ def _binding_entries(shader: Shader, known: Mapping[str, int]) -> list[dict[str,
     return entries
 
 
-def _pass_entry(rendered: RenderedPass, problem: Problem, known: Mapping[str, int]) -> dict[str, Any]:
+def _pass_entry(rendered: RenderedPass, shader: Shader, known: Mapping[str, int]) -> dict[str, Any]:
+    problem, uniform = shader.problem, [] if shader.immediates else [0]
     iterations = _canonical(expression.simplify(rendered.iterations, known), problem)
     if expression.evaluate(iterations, {"rows": _MANY_ROWS}) <= SOFTWARE_ITERATIONS:
         iterations = 0
@@ -380,7 +382,7 @@ def _pass_entry(rendered: RenderedPass, problem: Problem, known: Mapping[str, in
         "workgroup_size": rendered.workgroup_size,
         "workgroup_count": _canonical(expression.simplify(rendered.workgroup_count, known), problem),
         "per": "rows" if rendered.per == "slice" else rendered.per,
-        "bindings": [0, *(binding.index for binding in rendered.bindings)],
+        "bindings": [*uniform, *(binding.index for binding in rendered.bindings)],
         **({} if iterations == 0 else {"iterations": iterations}),
     }
 

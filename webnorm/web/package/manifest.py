@@ -37,6 +37,7 @@ class _Tensor(TypedDict):
 class _Binding(TypedDict):
     binding: int
     type: str
+    words: NotRequired[list[str]]
 
 
 class _Pass(TypedDict):

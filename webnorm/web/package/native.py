@@ -7,6 +7,7 @@ accuracy in a browser is compared with the native accuracy.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,8 +34,8 @@ from webnorm.web.package.request import ExportRequest, request_for
 
 # Rounding an allowed error to float32 must not make it smaller.
 _ROUNDED_UP = 1.0 + 2.0**-22
-# naga supports subgroups without these directives, and refuses them.
-_REFUSED_DIRECTIVES = ("enable subgroups;\n", "requires subgroup_id;\n")
+# naga supports subgroups and language features without these directives, and refuses them.
+_REFUSED_DIRECTIVES = re.compile(r"^(?:enable subgroups|requires \w+);\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -116,10 +117,7 @@ def _own_vectors(task: Task) -> Iterator[TestVector]:
 
 def native_text(shader: Shader) -> Shader:
     """Return a shader for browsers with its text changed for wgpu."""
-    text = shader.text
-    for directive in _REFUSED_DIRECTIVES:
-        text = text.replace(directive, "")
-    return replace(shader, text=text)
+    return replace(shader, text=_REFUSED_DIRECTIVES.sub("", shader.text))
 
 
 def native_entries(

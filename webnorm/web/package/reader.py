@@ -131,11 +131,14 @@ def _read_manifest(folder: Path) -> PackageManifest:
 def tint_source(name: str, code: str, entry: ShaderText) -> tint.TintSource:
     """Return the request to Tint for a shader, with the features and limits of its manifest."""
     kinds = {binding["binding"]: binding["type"] for binding in entry["bindings"]}
+    words = (one.get("words", []) for one in entry["bindings"] if one["type"] == "immediate")
+    immediates = 4 * sum(map(len, words))
     passes = tuple(
         tint.TintEntryPoint(
             each["entry_point"],
             tuple((number, kinds[number]) for number in each["bindings"]),
             constants=entry["overrides"],
+            immediate_size=immediates,
         )
         for each in entry["passes"]
     )

@@ -9,7 +9,7 @@ const KEYWORDS = new Set(
   ).split(" "),
 );
 const SCALAR = "bool|f16|[fiu]32";
-const SPACE = "workgroup|storage|uniform|read|read_write";
+const SPACE = "workgroup|storage|uniform|immediate|read|read_write";
 const TYPE = new RegExp(`^(?:${SCALAR}|vec[234][fiuh]?|mat[234]x[234][fh]?|array|atomic|ptr|${SPACE})$`);
 const TOKEN = /(\/\/.*)|(@\w+|\b[A-Za-z_]\w*\b)|(\b(?:0x[\da-fA-F]+|\d[\d.]*(?:e[+-]?\d+)?)[uifh]?)/g;
 

@@ -70,7 +70,7 @@ export class Plan {
     Object.assign(this, setup);
   }
 
-  /** Return the dispatches of a call: pipelines, bind groups and workgroup counts. */
+  /** Return the dispatches of a call: pipelines, bind groups, `params`, and workgroup counts. */
   dispatches(bound, rows) {
     const { slices, most, words } = this.#cut(rows);
     const buffers = { ...bound, ...this.#scratchFor(rows, most) };
@@ -81,6 +81,7 @@ export class Plan {
       return {
         pipeline,
         group: this.device.createBindGroup({ label: this.label, layout, entries }),
+        params: words[at],
         grid: this.#grid(this.#workgroups(pass, slice ? most : rows)),
       };
     };
@@ -110,13 +111,13 @@ export class Plan {
     return [Math.ceil(count / Math.max(y, 1)), y];
   }
 
-  /** Return the slices and uniforms for a number of rows. A uniform is never rewritten: earlier calls may still use it. */
+  /** Return the slices and words for a number of rows. A uniform is never rewritten: earlier calls may still use it. */
   #cut(rows) {
     const known = this.#byRows.get(rows);
     if (known) return known;
     const slices = this.#slices(rows);
     const most = Math.max(0, ...slices.map((slice) => slice.rows));
-    const cut = { slices, most, words: this.#uniforms([...slices, { first: 0, rows }], most) };
+    const cut = { slices, most, words: this.#params([...slices, { first: 0, rows }], most) };
     this.#byRows.set(rows, cut);
     return cut;
   }
@@ -192,19 +193,22 @@ export class Plan {
     return found;
   }
 
-  /** Return the uniform of each slice, and last the uniform of the passes over the whole call. */
-  #uniforms(slices, most) {
-    const { words: names } = this.shader.bindings[0];
+  /** Return the uniform or immediates of each slice, and then of the passes over the whole call. */
+  #params(slices, most) {
+    const { words: names, type } = this.shader.bindings[0];
     const size = roundUp(names.length * 4, ACCESS_BYTES);
     const stride = roundUp(size, this.device.limits.minUniformBufferOffsetAlignment);
-    const buffer = this.device.createBuffer({
-      label: `${this.label} params`,
-      size: stride * slices.length,
-      usage: GPUBufferUsage.UNIFORM,
-      mappedAtCreation: true,
-    });
-    const data = buffer.getMappedRange();
-    slices.forEach((slice, at) => {
+    const bytes = stride * slices.length;
+    const buffer =
+      type === "uniform" &&
+      this.device.createBuffer({
+        label: `${this.label} params`,
+        size: bytes,
+        usage: GPUBufferUsage.UNIFORM,
+        mappedAtCreation: true,
+      });
+    const data = buffer ? buffer.getMappedRange() : new ArrayBuffer(bytes);
+    const params = slices.map((slice, at) => {
       const integers = new Uint32Array(data, stride * at, names.length);
       const floats = new Float32Array(data, stride * at, names.length);
       names.forEach((word, index) => {
@@ -213,9 +217,10 @@ export class Plan {
         else if (this.wholes?.includes(word)) integers[index] = number;
         else floats[index] = number;
       });
+      return buffer ? { buffer, offset: stride * at, size } : integers;
     });
-    buffer.unmap();
-    return slices.map((_, at) => ({ buffer, offset: stride * at, size }));
+    if (buffer) buffer.unmap();
+    return params;
   }
 
   #word(word, slice, most) {
