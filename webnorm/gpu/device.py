@@ -436,6 +436,7 @@ class Device:
         return {
             **self.adapter.description(),
             "features": sorted(_known(self.handle) | ({_TIMESTAMPS} if self.timestamps else set())),
+            "language_features": sorted(self.traits.features - {*DEVICE_FEATURES}),
             "limits": {
                 name: self.limits[name]
                 for name in (
