@@ -19,7 +19,14 @@ from webnorm.errors import WebnormError, nearest, sentence, unknown
 from webnorm.files.atomic import absolute, resolved
 from webnorm.kernels.headers import sources
 from webnorm.kernels.headers.kernel import AccuracyRules, Kernel, KernelPass, Per, Requirement, ScratchBuffer
-from webnorm.kernels.headers.plain import PlainText, entry_points, is_plain, read_plain
+from webnorm.kernels.headers.plain import (
+    PlainText,
+    entry_points,
+    is_plain,
+    read_plain,
+    reads_grid,
+    subgroup_sizes,
+)
 from webnorm.kernels.headers.toml_fields import TomlFields
 from webnorm.kernels.headers.traits import KNOWN_FEATURES, SUBGROUP_SIZE_CONTROL
 from webnorm.kernels.headers.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTES, names_of, template_names_of
@@ -340,9 +347,14 @@ class _Header(TomlFields):
             found["pass"] = [{"entry_point": next(iter(entries)), "workgroup_count": counts}]
         passes = table.get("pass", found.get("pass"))
         if isinstance(passes, list):
-            wide = re.search(r"\bnum_workgroups\b", text) is not None
+            wide, fixed = reads_grid(text), subgroup_sizes(text)
             found["pass"] = [
-                {"workgroup_size": entries[entry], **one, **_count_along_x(one, wide)}
+                {
+                    "workgroup_size": entries[entry],
+                    "subgroup_size": fixed.get(entry, 0),
+                    **one,
+                    **_count_along_x(one, wide),
+                }
                 if isinstance(one, dict) and (entry := one.get("entry_point")) in entries
                 else one
                 for one in passes
@@ -404,6 +416,8 @@ class _Header(TomlFields):
             plain=self.plain_text(op, [one.name for one in scratch], [*tune, *derive]),
         )
         self.require_walkable(kernel)
+        if kernel.plain is not None:
+            features |= dict.fromkeys(kernel.plain.features, 1)
         return replace(kernel, features=_with_subgroup_sizes(features, kernel.passes))
 
     def defaults(self, tune: Mapping[str, Sequence[int]], known: list[str]) -> dict[str, Tree]:
