@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from test_check_engines import DRIVERS, missing
 from test_divergent import ENGINES
 
 import webnorm
+from pages import ROOT
 from testbed import GPU
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
@@ -73,6 +75,24 @@ def test_the_table_has_all_ops_and_features() -> None:
     assert sorted(EXPECTED) == OPS
     assert {row["feature"] for row in EXPECTED.values()} <= {*KNOWN_FEATURES}
     assert all({*row["engines"]} <= ENGINES for row in EXPECTED.values())
+
+
+def test_the_page_has_the_same_table() -> None:
+    page = (ROOT / "docs" / "optional-features.md").read_text(encoding="utf-8")
+    columns = (("wgpu",), ("deno",), ("firefox",), ("chromium", "dawn", "node"))
+    rows = re.findall(r"^\| `([\w-]+)` \| \[.*?\]\(.*?\)((?: \| (?:yes|-)){4}) \|$", page, re.M)
+    shown = {
+        feature: sorted(
+            engine
+            for engines, cell in zip(columns, cells.split("|")[1:], strict=True)
+            for engine in engines
+            if cell.strip() == "yes"
+        )
+        for feature, cells in rows
+    }
+    # The kernels of norms test subgroups.
+    del shown["subgroups"]
+    assert shown == {row["feature"]: row["engines"] for row in EXPECTED.values()}
 
 
 @pytest.mark.parametrize("target", TARGETS)
