@@ -17,7 +17,7 @@ from test_check_engines import DRIVERS, missing
 from test_divergent import ENGINES
 
 import webnorm
-from pages import ROOT
+from pages import ROOT, blocks
 from testbed import GPU
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
@@ -30,6 +30,7 @@ from webnorm.op.registry import OPS as KNOWN_OPS
 FOLDER = Path(__file__).parent / "optional"
 EXPECTED = tomllib.loads((FOLDER / "expected.toml").read_text(encoding="utf-8"))
 OPS = sorted(path.parent.name for path in FOLDER.glob("*/op.py"))
+PAGE = ROOT / "docs" / "optional-features.md"
 # The name of the kernels, and of their axis, which is 1 for the path with the feature.
 KERNEL, AXIS = "with_fallback", "with_feature"
 # The text in which a kernel uses its feature, unless that is the feature's directive alone.
@@ -78,7 +79,7 @@ def test_the_table_has_all_ops_and_features() -> None:
 
 
 def test_the_page_has_the_same_table() -> None:
-    page = (ROOT / "docs" / "optional-features.md").read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     columns = (("wgpu",), ("deno",), ("firefox",), ("chromium", "dawn", "node"))
     rows = re.findall(r"^\| `([\w-]+)` \| \[.*?\]\(.*?\)((?: \| (?:yes|-)){4}) \|$", page, re.M)
     shown = {
@@ -93,6 +94,17 @@ def test_the_page_has_the_same_table() -> None:
     # The kernels of norms test subgroups.
     del shown["subgroups"]
     assert shown == {row["feature"]: row["engines"] for row in EXPECTED.values()}
+
+
+def test_the_pages_snippets_are_from_the_kernels() -> None:
+    known = {
+        line.strip()
+        for path in FOLDER.glob("*/*.wgsl")
+        for line in path.read_text(encoding="utf-8").splitlines()
+    }
+    snippets = [*blocks(PAGE, "wgsl"), *blocks(PAGE, "text")]
+    assert len(snippets) >= len(OPS)
+    assert [line for text in snippets for line in text.splitlines() if line.strip() not in known] == []
 
 
 @pytest.mark.parametrize("target", TARGETS)
