@@ -19,6 +19,7 @@ from webnorm.cli.verbs import doctor as verb
 from webnorm.cli.work.jobs import BAD_USAGE, OK, WRONG
 from webnorm.engines import node_webgpu
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, open_device
+from webnorm.kernels.headers.traits import LANGUAGE_FEATURES
 from webnorm.system import Fix
 from webnorm.web.browser import launch
 
@@ -156,6 +157,12 @@ def test_every_adapter_has_its_index(doctor: Callable[..., Said]) -> None:
     lines = doctor("--adapter", str(last.index)).out.splitlines()
     for one in adapters():
         assert f"{one.index}{' (used)' if one.index == last.index else ''}: {one.name}" in lines
+
+
+def test_the_language_features_of_the_device(doctor: Callable[..., Said], first: Device) -> None:
+    features = sorted(first.traits.features & {*LANGUAGE_FEATURES})
+    assert f"WGSL features: {', '.join(features) or 'none'}" in doctor().out.splitlines()
+    assert json.loads(doctor("--json").out)["device"]["language_features"] == features
 
 
 def test_json(doctor: Callable[..., Said], first: Device) -> None:

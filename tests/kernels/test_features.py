@@ -129,7 +129,7 @@ def test_a_subgroup_size_needs_the_feature_and_the_size(tmp_path: Path) -> None:
     assert refused.refusal(PROBLEM, controlled(32, 64)) is None
     odd = Variant(mine, {**refused.constants, "threads_per_row": 16})
     assert odd.refusal(PROBLEM, controlled(8, 32)) == (
-        "has subgroups of 32 invocations; workgroup_size is no multiple of it"
+        "has subgroups of 32 invocations; workgroup_size must be a multiple of that"
     )
 
 

@@ -21,6 +21,7 @@ from webnorm.kernels.headers.traits import (
     DEVICE_FEATURES,
     IMMEDIATES,
     KNOWN_FEATURES,
+    LANGUAGE_FEATURES,
     LARGEST_SUBGROUP,
     SMALLEST_SUBGROUP,
     SUBGROUP_SIZE_CONTROL,
@@ -436,6 +437,7 @@ class Device:
         return {
             **self.adapter.description(),
             "features": sorted(_known(self.handle) | ({_TIMESTAMPS} if self.timestamps else set())),
+            "language_features": sorted(self.traits.features & {*LANGUAGE_FEATURES}),
             "limits": {
                 name: self.limits[name]
                 for name in (

@@ -50,7 +50,7 @@ class Case(ABC):
     narrow
         "bindings" cuts the batch into slices, and "dispatches" dispatches three or more workgroups in two
         dimensions, although the device does not require it. The grid stays as it is if the header gives each
-        direction or plain WGSL does not read `num_workgroups`.
+        direction, or plain WGSL reads no built-in value that counts in such grids.
     for_gpus
         True for a case that is too large for a software adapter.
     """

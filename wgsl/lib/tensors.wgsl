@@ -5,13 +5,23 @@
     element as f32, i32 or u32, whatever its storage type. With `vector_width` 4 there are also `load4_NAME(i)` and
     `store4_NAME(i, value)` for the vec4 from i on. Then i must be a multiple of 4, and so must the number of elements of
     the tensor (per batch element if it is batched). Such an output has no other store, because a write of one component
-    may write all four. `vector_tensors`, a list of names, restricts this to some tensors. -#}
+    may write all four. `vector_tensors`, a list of names, restricts this to some tensors. An 8-bit input then also has
+    `packed4_NAME(i)`: the word with the elements i to i + 3, for functions such as dot4I8Packed.
+
+    `buffer_tensors`, a list of names of tensors with 32-bit types, declares them as `buffer` instead of an array. This
+    needs WGSL's feature `buffer_view`. Such a tensor has both `load_NAME` and `load4_NAME`, or both `store_NAME` and
+    `store4_NAME`, and may have any number of elements. `byte_NAME(i)` is the place of element i in the buffer, in bytes.
+    It has to be a multiple of 16 in a call of `load4_NAME(i)` or `store4_NAME(i, value)`. For other types, write
+    `bufferView<TYPE>(&NAME, byte_NAME(i))`. -#}
 {% from "lib/cost.wgsl" import tally with context %}
 {% set vectors = vector_width is defined and vector_width == 4 %}
 {% set in_fours = vector_tensors if vector_tensors is defined else tensors | map(attribute="name") | list %}
 {% set scalar_types = {"int8": "i32", "int32": "i32", "uint8": "u32", "uint32": "u32"} %}
 {% set per_word = {"float16": 2, "bfloat16": 2, "int8": 4, "uint8": 4} %}
+{% set in_buffers = buffer_tensors if buffer_tensors is defined else [] %}
 {% macro in_vectors(tensor) -%}{{ "yes" if vectors and tensor.name in in_fours and tensor.elements % 4 == 0 }}{%- endmacro %}
+{#- Whether a tensor is declared as `buffer`. -#}
+{% macro is_buffer(tensor) -%}{{ "yes" if tensor.name in in_buffers and tensor.dtype not in per_word }}{%- endmacro %}
 {#- Whether elements share words that several invocations may write. -#}
 {% macro is_atomic(tensor) -%}
 {{ "yes" if tensor.access == "read_write" and tensor.dtype in per_word and not in_vectors(tensor) }}
@@ -42,7 +52,7 @@ requires {{ feature }};
 {% include "lib/params.wgsl" %}
 {% for buffer in buffers %}
 {% set held = tensors | selectattr("buffer", "equalto", buffer.name) | list %}
-@group(0) @binding({{ buffer.index }}) var<storage, {{ buffer.access }}> {{ buffer.name }}: array<{{ storage(held[0]) if held else "f32" }}>;
+@group(0) @binding({{ buffer.index }}) var<storage, {{ buffer.access }}> {{ buffer.name }}: {{ "buffer" if held and is_buffer(held[0]) else "array<" ~ (storage(held[0]) if held else "f32") ~ ">" }};
 {% endfor %}
 
 {% for name, size in sizes.items() %}
@@ -56,7 +66,29 @@ const {{ name }} = {{ size }}u;
 {% macro start(tensor) -%}
 {{ "params." ~ tensor.buffer ~ "_start + " if tensor.batched }}{{ tensor.base // (32 // (8 * (per_word[tensor.dtype] if tensor.dtype in per_word else 1))) ~ "u + " if tensor.base }}_index
 {%- endmacro %}
-{% for tensor in tensors if tensor.access == "read" %}
+{% for tensor in tensors if is_buffer(tensor) %}
+
+fn byte_{{ tensor.name }}(_index: u32) -> u32 {
+    return 4u * ({{ start(tensor) }});
+}
+{% for width, type in ((1, element(tensor)), (4, "vec4<" ~ element(tensor) ~ ">")) %}
+{% set suffix = (width if width > 1 else "") ~ "_" ~ tensor.name %}
+{% if tensor.access == "read" %}
+
+fn load{{ suffix }}(_index: u32) -> {{ type }} {
+    {{ tally("row_reads" if tensor.batched else "parameter_reads", width ~ "u") }}
+    return *bufferView<{{ type }}>(&{{ tensor.buffer }}, byte_{{ tensor.name }}(_index));
+}
+{% else %}
+
+fn store{{ suffix }}(_index: u32, _value: {{ type }}) {
+    {{ tally("writes", width ~ "u") }}
+    *bufferView<{{ type }}>(&{{ tensor.buffer }}, byte_{{ tensor.name }}(_index)) = _value;
+}
+{% endif %}
+{% endfor %}
+{% endfor %}
+{% for tensor in tensors if tensor.access == "read" and not is_buffer(tensor) %}
 {% set type = element(tensor) %}
 
 fn load_{{ tensor.name }}(_index: u32) -> {{ type }} {
@@ -75,6 +107,13 @@ fn load_{{ tensor.name }}(_index: u32) -> {{ type }} {
     return {{ tensor.buffer }}[{{ "_at / 4u][_at % 4u" if in_vectors(tensor) else "_at" }}];
 {% endif %}
 }
+{% if in_vectors(tensor) and tensor.dtype in ("int8", "uint8") %}
+
+fn packed4_{{ tensor.name }}(_index: u32) -> u32 {
+    {{ tally("row_reads" if tensor.batched else "parameter_reads", "4u") }}
+    return {{ tensor.buffer }}[({{ start(tensor) }}) / 4u];
+}
+{% endif %}
 {% if in_vectors(tensor) %}
 
 fn load4_{{ tensor.name }}(_index: u32) -> vec4<{{ type }}> {
@@ -112,7 +151,7 @@ fn encode_bfloat16(low: f32, high: f32) -> u32 {
     return (upper.x >> 16u) | (upper.y & 0xffff0000u);
 }
 {% endif %}
-{% for tensor in tensors if tensor.access == "read_write" %}
+{% for tensor in tensors if tensor.access == "read_write" and not is_buffer(tensor) %}
 {% set type = element(tensor) %}
 {% if in_vectors(tensor) %}
 

@@ -243,6 +243,7 @@ def _show_device(console: Screen, description: Mapping[str, Any]) -> None:
 
     software = description["type"] == "CPU"
     facts = {
+        "WGSL features": ", ".join(description["language_features"]) or "none",
         "subgroup size": f"{description.get('subgroup_size', 'no subgroups')} (probed)",
         "timing": f"by {_clock(description)}",
         "software": "yes; it ranks kernels differently from a GPU" if software else "no",

@@ -19,7 +19,14 @@ from webnorm.errors import WebnormError, nearest, sentence, unknown
 from webnorm.files.atomic import absolute, resolved
 from webnorm.kernels.headers import sources
 from webnorm.kernels.headers.kernel import AccuracyRules, Kernel, KernelPass, Per, Requirement, ScratchBuffer
-from webnorm.kernels.headers.plain import PlainText, entry_points, is_plain, read_plain
+from webnorm.kernels.headers.plain import (
+    PlainText,
+    entry_points,
+    is_plain,
+    read_plain,
+    reads_grid,
+    subgroup_sizes,
+)
 from webnorm.kernels.headers.toml_fields import TomlFields
 from webnorm.kernels.headers.traits import IMMEDIATES, KNOWN_FEATURES, SUBGROUP_SIZE_CONTROL
 from webnorm.kernels.headers.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTES, names_of, template_names_of
@@ -340,9 +347,14 @@ class _Header(TomlFields):
             found["pass"] = [{"entry_point": next(iter(entries)), "workgroup_count": counts}]
         passes = table.get("pass", found.get("pass"))
         if isinstance(passes, list):
-            wide = re.search(r"\bnum_workgroups\b", text) is not None
+            wide, fixed = reads_grid(text), subgroup_sizes(text)
             found["pass"] = [
-                {"workgroup_size": entries[entry], **one, **_count_along_x(one, wide)}
+                {
+                    "workgroup_size": entries[entry],
+                    "subgroup_size": fixed.get(entry, 0),
+                    **one,
+                    **_count_along_x(one, wide),
+                }
                 if isinstance(one, dict) and (entry := one.get("entry_point")) in entries
                 else one
                 for one in passes
@@ -438,11 +450,15 @@ class _Header(TomlFields):
 
     def all_features(self, kernel: Kernel) -> dict[str, Tree]:
         """Return the declared features, and those that follow from the passes and from plain WGSL."""
-        found = _with_subgroup_sizes(kernel.features, kernel.passes)
-        if kernel.plain is not None and IMMEDIATES in found and not kernel.plain.immediate:
-            message = f"feature {IMMEDIATES!r} is declared, but the text has no var<immediate>"
-            raise self.complaint(IMMEDIATES, f"{message}; remove the feature, or declare the variable")
-        return {**found, IMMEDIATES: 1} if kernel.plain is not None and kernel.plain.immediate else found
+        found, plain = dict(kernel.features), kernel.plain
+        if plain is not None:
+            if IMMEDIATES in found and not plain.immediate:
+                message = f"feature {IMMEDIATES!r} is declared, but the text has no var<immediate>"
+                raise self.complaint(IMMEDIATES, f"{message}; remove the feature, or declare the variable")
+            # A directive alone does not make the parameters immediates.
+            used = plain.features - {IMMEDIATES} | ({IMMEDIATES} if plain.immediate else set())
+            found |= dict.fromkeys(used, 1)
+        return _with_subgroup_sizes(found, kernel.passes)
 
     def check_read(self, kernel: Kernel, source: str) -> None:
         """Raise WebnormError for a name of the file that nothing reads, which may be misspelt.

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from webnorm.errors import SourceLocation, WebnormError, nearest
+from webnorm.kernels.headers.directives import declared_features, directive_edits
 from webnorm.kernels.wgsl.tokens import UnterminatedComment, without_comments
+from webnorm.op.dtypes import DTYPES
 from webnorm.op.op import Op
 from webnorm.op.problem import Problem
 
@@ -20,20 +22,19 @@ _VARIABLE = re.compile(
     _ATTRIBUTES + r"var\s*<\s*(storage|uniform)\s*(?:,\s*(\w+))?\s*,?\s*>\s*(\w+)\s*:\s*([^;]+?)\s*;"
 )
 _IMMEDIATE = re.compile(r"\bvar\s*<\s*immediate\s*,?\s*>\s*(\w+)\s*:\s*([^;]+?)\s*;")
-# WGSL does not demand this directive, and wgpu rejects it.
-_REQUIRED = re.compile(r"\brequires\s+immediate_address_space\s*;")
 _NUMBER = re.compile(r"@(group|binding)\s*\(\s*(\w+?)\s*,?\s*\)")
 _STRUCT = re.compile(r"\bstruct\s+(\w+)\s*\{([^}]*)\}")
 _MEMBER = re.compile(r"((?:@\w+\s*(?:\([^)]*\))?\s*)*)(\w+)\s*:\s*([\w<>, ]+?)\s*$")
 _ENTRY = re.compile(_ATTRIBUTES + r"fn\s+(\w+)")
 _SIZE = re.compile(r"@workgroup_size\s*\(([^)]*)\)")
+_SUBGROUP_SIZE = re.compile(r"@subgroup_size\s*\(\s*(\d+)[iu]?\s*,?\s*\)")
 _OVERRIDE = re.compile(
     r"(?:@id\s*\(\s*\w+\s*\)\s*)?\boverride\s+(\w+)\s*(?::\s*(\w+))?\s*(?:=\s*([^;]+?))?\s*;"
 )
 _CONSTANT = re.compile(r"\b(?:const|override)\s+(\w+)\s*(?::\s*[ui]32)?\s*=\s*([\w\s+*/()-]+?)\s*;")
 _LITERAL = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d+)[ui]?\b")
 _ALIAS = re.compile(r"\balias\s+(\w+)\s*=\s*([^;]+?)\s*;")
-_LENGTH = re.compile(r"\barrayLength\s*\(\s*&\s*(\w+)(?:\s*\.\s*\w+)?\s*\)")
+_LENGTH = re.compile(r"\b(?:array|buffer)Length\s*\(\s*&\s*(\w+)(?:\s*\.\s*\w+)?\s*\)")
 _VECTORS = {"f": "f32", "i": "i32", "u": "u32", "h": "f16"}
 # The storage types that fit each WGSL element type.
 _FITS = {
@@ -51,10 +52,13 @@ _FITS = {
         "float8_e4m3fn",
         "float8_e5m2",
     ),
+    # A buffer's views have types of their own.
+    "buffer": DTYPES,
 }
 
-
-_BYTES = {"f32": 4, "f16": 2, "i32": 4, "u32": 4}
+_BYTES = {"f32": 4, "f16": 2, "i32": 4, "u32": 4, "buffer": 1}
+# The built-in values that number workgroups or invocations in grids of any number of dimensions.
+_GRID = re.compile(r"\b(?:num_workgroups|workgroup_index|global_invocation_index)\b")
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class PlainText:
     `words` are the members of the uniform, or of the immediates if `immediate`, in order: a size or a scalar
     of the op, and its WGSL type.
     `overrides` are the pipeline-overridable constants: the character range of the declaration, name, type and
-    default.
+    default. `features` are those that the directives name.
     """
 
     text: str
@@ -91,6 +95,7 @@ class PlainText:
     overrides: tuple[tuple[tuple[int, int], str, str, str], ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     immediate: bool = False
+    features: frozenset[str] = frozenset()
 
     def objection(self, op: Op, problem: Problem) -> str | None:
         """Return the reason why the text cannot compute a problem, or None."""
@@ -117,13 +122,15 @@ class PlainText:
         modes: Mapping[str, str],
         problem: Problem,
         names: Mapping[str, int],
+        directives: Collection[str],
     ) -> str:
         """Return the text with a plan's binding numbers and with values for overridable constants.
 
         `indices` and `modes` map tensors and scratch buffers to binding numbers and access modes. Constants
-        that are sizes or scalars get the problem's values.
+        that are sizes or scalars get the problem's values. `directives` are the names of features that the
+        compiler accepts in directives.
         """
-        edits: list[tuple[int, int, str]] = []
+        edits = list(directive_edits(_code(self.text), directives))
         for one in self.variables:
             edits += [(*one.numbers["group"], "0"), (*one.numbers["binding"], str(indices[one.bound_to]))]
             if one.mode is not None:
@@ -131,8 +138,7 @@ class PlainText:
         if self.uniform:
             edits += [(*self.uniform["group"], "0"), (*self.uniform["binding"], "0")]
             edits.append((*self.uniform["space"], "uniform"))
-        edits += [(*found.span(), "") for found in _REQUIRED.finditer(_code(self.text))]
-        # webnorm's buffers have guards, so arrayLength would be too large.
+        # webnorm's buffers have guards, so the length would be too large.
         elements = {
             one.name: (one, op.named[one.bound_to]) for one in self.variables if one.bound_to in op.named
         }
@@ -158,6 +164,17 @@ def is_plain(text: str) -> bool:
     """Return whether a text without a header is plain WGSL: it has bindings and no template tags."""
     code = _code(text)
     return "@binding" in code and not _TEMPLATE.search(code)
+
+
+def reads_grid(text: str) -> bool:
+    """Return whether a text can number its workgroups in two dimensions."""
+    return _GRID.search(_code(text)) is not None
+
+
+def subgroup_sizes(text: str) -> dict[str, int]:
+    """Return the size in the attribute @subgroup_size of each entry point that has one."""
+    found = ((name, _SUBGROUP_SIZE.search(attributes)) for attributes, name in _ENTRY.findall(_code(text)))
+    return {name: int(size[1]) for name, size in found if size}
 
 
 def entry_points(text: str, axes: Collection[str] = ()) -> dict[str, str]:
@@ -247,7 +264,9 @@ def read_plain(
     overrides = tuple((one.span(), one[1], one[2] or "", one[3] or "") for one in _OVERRIDE.finditer(code))
     _check_names(path, code, overrides, op, names, constants, used)
     single = {name: one for name, one in names.items() if isinstance(one, str)}
-    return PlainText(text, tuple(variables), uniform, words, overrides, single, bool(immediate))
+    return PlainText(
+        text, tuple(variables), uniform, words, overrides, single, bool(immediate), declared_features(code)
+    )
 
 
 def _second(path: Path, line: int, space: str) -> WebnormError:
@@ -432,9 +451,11 @@ def _element(
     if kind in structs and len(structs[kind]) == 1:
         # Older WGSL wraps the array in a struct.
         kind = structs[kind][0][1]
+    if re.fullmatch(r"buffer(?:<\w+>)?", kind):
+        return "buffer", 1
     found = re.fullmatch(r"(?:array<)?(?:vec([234])<|atomic<)?(\w+?)>?(?:,\w+)?>?", kind)
     if found is None or found[2] not in _FITS:
-        raise _error(path, line, f"the type {kind} is not an array of f32, f16, i32 or u32")
+        raise _error(path, line, f"the type {kind} is not an array of f32, f16, i32 or u32, or a buffer")
     width = int(found[1] or 1)
     return found[2], 4 if width == 3 else width
 

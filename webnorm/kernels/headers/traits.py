@@ -14,8 +14,9 @@ DEVICE_FEATURES = {
     SUBGROUP_SIZE_CONTROL: "subgroup_size_control",
     "shader-f16": "f16",
 }
-# WGSL language features that compute shaders can use, by their names in `requires` directives.
-# `subgroup_id` is missing, because webnorm requires it wherever a kernel uses subgroups.
+# The language feature that webnorm requires wherever a kernel uses subgroups.
+SUBGROUP_ID = "subgroup_id"
+# The other WGSL language features that compute shaders can use, by their names in `requires` directives.
 LANGUAGE_FEATURES = (
     "buffer_view",
     IMMEDIATES,
@@ -66,5 +67,5 @@ def enable_directives(features: Iterable[str]) -> list[str]:
 def required_language(features: Iterable[str]) -> list[str]:
     """Return the names for `requires` directives of a text that uses these features."""
     used = set(features)
-    implied = {"subgroup_id"} if "subgroups" in used else set()
+    implied = {SUBGROUP_ID} if "subgroups" in used else set()
     return sorted(implied | used & set(LANGUAGE_FEATURES))

@@ -144,7 +144,7 @@ def _subgroup_demands(each: KernelPass, traits: Traits) -> Iterator[tuple[Tree, 
     why = f"needs subgroups of {{}} invocations; the adapter has subgroups {sizes}"
     yield ["if", size, fits, 1], why, size
     whole: Tree = ["==", ["%", each.workgroup_size, ["max", size, 1]], 0]
-    yield whole, "has subgroups of {} invocations; workgroup_size is no multiple of it", size
+    yield whole, "has subgroups of {} invocations; workgroup_size must be a multiple of that", size
 
 
 def format_constants(constants: Mapping[str, int]) -> str:

@@ -499,7 +499,7 @@ def render_shader(
     if kernel.plain is None:
         rendering = _traced(_rendered(request, texts), tracing, bindings, passes)
     else:
-        rendering = _rendered_plain(kernel, problem, bindings, request.entry_points, names)
+        rendering = _rendered_plain(kernel, problem, bindings, request, names)
     _check_subgroup_sizes(rendering.text, passes, kernel.path)
     return Shader(
         variant=variant,
@@ -621,10 +621,10 @@ def _rendered_plain(
     kernel: Kernel,
     problem: Problem,
     bindings: Sequence[Binding],
-    names: Sequence[str],
+    request: templates.RenderRequest,
     values: Mapping[str, int],
 ) -> Rendering:
-    """Return plain WGSL with the binding numbers of a plan."""
+    """Return plain WGSL with a plan's binding numbers and the directives that the compiler accepts."""
     path, plain = kernel.path, kernel.plain
     assert plain is not None
     text = plain.rendered(
@@ -633,13 +633,14 @@ def _rendered_plain(
         {one.name: one.access for one in bindings},
         problem,
         values,
+        [*request.context["features"], *request.context["requires"]],
     )
     lines = text.count("\n") + 1
     if deep := nesting_too_deep(text):
         raise WebnormError(f"{path}:{deep[0] + 1}: {deep[1]}", SourceLocation(str(path), deep[0] + 1))
     note_files(path, {str(path): stamp(str(path))})
     origins = tuple((display_path(str(path)), number) for number in range(1, lines + 1))
-    return Rendering(text, origins, workgroup_bytes(text, names), {}, frozenset())
+    return Rendering(text, origins, workgroup_bytes(text, request.entry_points), {}, frozenset())
 
 
 def _traced(
