@@ -106,7 +106,7 @@ def compared_row(task: Task, spec: jobs.VariantSpec, found: Compared) -> str:
     return row(cells)
 
 
-class Comparison:
+class FeatureComparison:
     """All rewrites in one engine, reported line by line."""
 
     def __init__(self, worker: Worker, traits: Traits, quick: bool, until: float, report: GrowingReport):
@@ -190,7 +190,7 @@ def main() -> None:
             with explain_worker_failure(f"starting {engine}"):
                 described, traits = bench.device_of(worker)
             report.add(f"\n## {engine}: {adapter_text(described)}")
-            Comparison(worker, traits, asked.quick, until, report).run()
+            FeatureComparison(worker, traits, asked.quick, until, report).run()
 
 
 if __name__ == "__main__":
