@@ -112,6 +112,11 @@ class Shader:
         of = f"{self.variant} for {self.problem}, {self.target}"
         return f"<Shader of {one_line(of)}: {len(self.origins)} lines>"
 
+    @property
+    def subgroup_sizes(self) -> list[int]:
+        """The sizes of subgroups that its passes fix."""
+        return sorted({each.subgroup_size for each in self.passes} - {0})
+
     def names_for(self, batch: int) -> dict[str, int]:
         """Return the values of the header's names for a slice of `batch` elements of the batch."""
         return {**self.names, self.problem.BATCH: batch}
