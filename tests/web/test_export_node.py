@@ -684,13 +684,13 @@ def test_choices(engine: Engine) -> None:
 
 OPTIONAL = ["subgroups", "subgroup-size-control", "shader-f16"]
 SIZED = ["subgroups", "subgroup-size-control"]
+LANGUAGE = ["subgroup_id", "linear_indexing"]
 FIRST_TO_LAST = (
-    a_shader("sizes", 64, SIZED) | {"subgroup_sizes": [16, 32]},
+    a_shader("sizes", 64, SIZED) | {"subgroup_sizes": [16, 32], "language_features": LANGUAGE},
     a_shader("language", 64, []) | {"language_features": ["linear_indexing"]},
     a_shader("f16", 64, ["shader-f16"]) | {"language_features": []},
     a_shader("plain", 64, []),
 )
-LANGUAGE = ["subgroup_id", "linear_indexing"]
 LISTS_NONE = "language needs WGSL's linear_indexing, which this browser does not list"
 
 
@@ -698,7 +698,8 @@ LISTS_NONE = "language needs WGSL's linear_indexing, which this browser does not
     "features, sizes, language, shader, last_refusal",
     [
         (OPTIONAL, (4, 128), LANGUAGE, "sizes", None),
-        (OPTIONAL, (16, 32), None, "sizes", None),
+        (OPTIONAL, (16, 32), LANGUAGE, "sizes", None),
+        (OPTIONAL, (16, 32), None, "f16", LISTS_NONE),
         (OPTIONAL, (32, 32), LANGUAGE, "language", "sizes needs subgroups of 16; the device has 32 to 32"),
         (OPTIONAL, (8, 16), LANGUAGE, "language", "sizes needs subgroups of 32; the device has 8 to 16"),
         (OPTIONAL, (0, 0), LANGUAGE, "language", "sizes needs subgroups of 16; the device has unknown sizes"),
@@ -738,7 +739,7 @@ def test_choices_with_optional_features(
     (chosen,) = found["choices"]
     assert chosen["shader"] == shader
     assert chosen["refused"][-1:] == ([] if last_refusal is None else [last_refusal])
-    # A device gets the features that its shaders can use.
+    # A device gets the features that its shaders can use. An adapter does not list language features.
     fits = sizes is not None and sizes[0] <= 16 and sizes[1] >= 32 and "subgroup-size-control" in features
     expected = {*(SIZED if fits else ()), *{"shader-f16"}.intersection(features)}
     assert {*found["descriptors"][0]["requiredFeatures"]} == expected
