@@ -65,7 +65,6 @@ class ShaderText(TypedDict):
     sha256: str
     cols: int
     features: list[str]
-    language_features: list[str]
     limits: dict[str, Any]
     bindings: list[_Binding]
     overrides: dict[str, Any]
@@ -76,6 +75,7 @@ class PackageShader(ShaderText):
     """A shader of a package. Its text is in a file and in index.js."""
 
     file: str
+    language_features: list[str]
     embedded_sha256: str
     native: NativeResult
     loose: NotRequired[str]
