@@ -34,7 +34,6 @@ from webnorm.op.registry import OPS
 from webnorm.web import lab_site, tint
 from webnorm.web.folder import write_folder
 from webnorm.web.package.bundle import bundle_of
-from webnorm.web.package.manifest import CLASSES
 from webnorm.web.package.native import native_text
 from webnorm.web.package.request import ExportRequest
 from webnorm.web.pages import page_files
@@ -81,7 +80,7 @@ def candidates(board: ProblemBuffers, op: Op, cols: int, dtype: str) -> Iterator
         if variant is not None:
             yield label, board.prepare(variant)
     for one in bundle_of(request(op, cols, dtype)).shaders:
-        if not CLASSES[one.adapter_class].software:
+        if not one.for_software:
             yield (
                 f"browser, {one.adapter_class}",
                 board.bind(replace(native_text(one.shader), problem=board.problem)),

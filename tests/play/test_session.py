@@ -101,6 +101,17 @@ def test_a_note_names_the_browsers_without_a_text(played: PlaygroundSession, dev
     assert "no shader for browsers without subgroups: needs the feature" in stage.note
 
 
+@needs_tint
+def test_tint_also_compiles_the_text_for_an_optional_feature(played: PlaygroundSession) -> None:
+    """The device here has no linear indexing, unlike some browsers."""
+    declared = ("// [tune]", '// [features]\n// linear_indexing = "linear"\n// [tune]\n// linear = [0, 1]')
+    default = ("// [accuracy]", '// [default]\n// linear = "has_linear_indexing"\n// [accuracy]')
+    wrong = ("let pivot = ", "{% if linear %}let wrong: u32 = 1.5;{% endif %}\n    let pivot = ")
+    attempt = evaluated(played, changed(declared, default, wrong))
+    assert [one.by for one in attempt.mistakes] == ["tint"]
+    assert "u32" in attempt.mistakes[0].message
+
+
 def test_a_note_of_the_verdict_warns_of_a_loose_tolerance(played: PlaygroundSession) -> None:
     """A kernel whose mean is rounded to float32 may pass with large errors."""
     right = {one.name: one for one in evaluated(played, changed(("// The second", "// The  second"))).stages}

@@ -1,6 +1,6 @@
 // Results of runtime.js that need no GPU: node answers.mjs PACKAGE FOLDER
 //
-// FOLDER/asked.json  { trees: [[tree, names]], descriptors: [{ bundle, features, limits }],
+// FOLDER/asked.json  { trees: [[tree, names]], descriptors: [{ bundle, features, limits, info? }],
 //                      choices: [{ bundle, features, limits, info, language?, cols }] }
 // found              { trees: [value], descriptors: [...],
 //                      choices: [{ shader, reason, refused } or { error }] }
@@ -22,8 +22,8 @@ function chosen({ bundle, features, limits, info, language, cols }) {
   }
 }
 
-const descriptorOf = ({ bundle, features, limits }) =>
-  runtime.descriptorFor(json(bundle).manifest, { features: new Set(features), limits });
+const descriptorOf = ({ bundle, features, limits, info }) =>
+  runtime.descriptorFor(json(bundle).manifest, { features: new Set(features), limits, info });
 
 function valueOf([tree, names]) {
   try {

@@ -49,7 +49,7 @@ class Export:
 
 
 # The limit of a package's code, gzipped. It keeps a package a negligible part of an app.
-MOST_CODE_BYTES = 15_800
+MOST_CODE_BYTES = 16_100
 COVERING = (
     Export("layer_norm", (61, 768), "float16"),
     Export("layer_norm", (1023,), "float32", ("residual", "residual_bias", "return_stats")),

@@ -705,6 +705,69 @@ def test_choices(engine: Engine) -> None:
     ]
 
 
+OPTIONAL = ["subgroups", "subgroup-size-control", "shader-f16"]
+SIZED = ["subgroups", "subgroup-size-control"]
+LANGUAGE = ["subgroup_id", "linear_indexing"]
+FIRST_TO_LAST = (
+    a_shader("sizes", 64, SIZED) | {"subgroup_sizes": [16, 32], "language_features": LANGUAGE},
+    a_shader("language", 64, []) | {"language_features": ["linear_indexing"]},
+    a_shader("f16", 64, ["shader-f16"]) | {"language_features": []},
+    a_shader("plain", 64, []),
+)
+LISTS_NONE = "language needs WGSL's linear_indexing, which this browser does not list"
+
+
+@pytest.mark.parametrize(
+    "features, sizes, language, shader, last_refusal",
+    [
+        (OPTIONAL, (4, 128), LANGUAGE, "sizes", None),
+        (OPTIONAL, (16, 32), LANGUAGE, "sizes", None),
+        (OPTIONAL, (16, 32), None, "f16", LISTS_NONE),
+        (OPTIONAL, (32, 32), LANGUAGE, "language", "sizes needs subgroups of 16; the device has 32 to 32"),
+        (OPTIONAL, (8, 16), LANGUAGE, "language", "sizes needs subgroups of 32; the device has 8 to 16"),
+        (OPTIONAL, (0, 0), LANGUAGE, "language", "sizes needs subgroups of 16; the device has unknown sizes"),
+        (OPTIONAL, None, LANGUAGE, "language", "sizes needs subgroups of 16; the device has unknown sizes"),
+        (["shader-f16"], None, None, "f16", LISTS_NONE),
+        (
+            ["shader-f16"],
+            None,
+            ["packed_4x8_integer_dot_product"],
+            "f16",
+            "language needs WGSL's linear_indexing, which this browser lacks",
+        ),
+        ([], None, None, "plain", "f16 needs the feature shader-f16, which the device was created without"),
+        (
+            SUBGROUPS,
+            (4, 128),
+            LANGUAGE,
+            "language",
+            "sizes needs the feature subgroup-size-control, which the device was created without",
+        ),
+    ],
+)
+def test_choices_with_optional_features(
+    features: list[str],
+    sizes: tuple[int, int] | None,
+    language: list[str] | None,
+    shader: str,
+    last_refusal: str | None,
+    engine: Engine,
+) -> None:
+    engine.put("bundle.json", {"manifest": {"op": "layer_norm", "shaders": FIRST_TO_LAST}})
+    info = {} if sizes is None else {"subgroupMinSize": sizes[0], "subgroupMaxSize": sizes[1]}
+    one = {"bundle": "bundle.json", "features": features, "limits": LIMITS, "info": info, "cols": 8}
+    choices = [one | ({} if language is None else {"language": language})]
+    engine.put("asked.json", {"trees": [], "choices": choices, "descriptors": [one]})
+    found = engine.drive("answers.mjs")
+    (chosen,) = found["choices"]
+    assert chosen["shader"] == shader
+    assert chosen["refused"][-1:] == ([] if last_refusal is None else [last_refusal])
+    # A device gets the features that its shaders can use. An adapter does not list language features.
+    fits = sizes is not None and sizes[0] <= 16 and sizes[1] >= 32 and "subgroup-size-control" in features
+    expected = {*(SIZED if fits else ()), *{"shader-f16"}.intersection(features)}
+    assert {*found["descriptors"][0]["requiredFeatures"]} == expected
+
+
 def random_tree(rng: random.Random, depth: int) -> expression.Tree:
     if depth == 0 or rng.random() < 0.15:
         leaves: list[expression.Tree] = [rng.randint(-3, 9), rng.randint(0, 70_000), "rows", "cols", "zero"]

@@ -74,6 +74,7 @@ def shader_entry(name: str, text: str) -> dict[str, Any]:
         "embedded_sha256": sha256(text.encode()),
         "cols": 8,
         "features": [],
+        "language_features": [],
         "limits": {"maxComputeInvocationsPerWorkgroup": 64},
         "bindings": [{"binding": 0, "type": "read-only-storage"}, {"binding": 1, "type": "storage"}],
         "overrides": {},

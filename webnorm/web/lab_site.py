@@ -42,6 +42,7 @@ from webnorm.web.package.bundle import (
     Bundle,
     Chooser,
     bundle_shaders,
+    extended_classes,
     named_variants,
 )
 from webnorm.web.package.manifest import (
@@ -186,7 +187,9 @@ def _lab_bundle(offer: LabOffer, kernels: Sequence[Kernel], roots: tuple[Path, .
         for variant in chosen_variants(kernel, task.problem, widest, {}, every=True)
     ]
     choosers: dict[str, Chooser] = {
-        "-".join([one.kernel.name, *map(str, one.constants.values())]): partial(_only, one)
+        "-".join([one.kernel.name, *map(str, one.constants.values())]): Chooser.among(
+            [one.kernel], partial(_only, one)
+        )
         for one in variants
     }
     return _bundle(task, choosers, roots, command)
@@ -204,7 +207,7 @@ def read_bundle(task: Task, kernels: Sequence[Kernel], roots: tuple[Path, ...], 
     able = {
         name: choose
         for name, choose in choosers.items()
-        if any(choose(task.problem, traits)[0] for traits in LAB_CLASSES.values())
+        if any(choose.choose(task.problem, traits)[0] for _, traits in extended_classes(LAB_CLASSES, choose))
     }
     return _bundle(task, able, roots, command)
 

@@ -19,7 +19,7 @@ from typing import Any
 from webnorm.engines.node_webgpu import tint_fix, tint_folder
 from webnorm.errors import SourceLocation, WebnormError, sentence
 from webnorm.files.atomic import unnamed
-from webnorm.kernels.headers.traits import DEVICE_FEATURES
+from webnorm.kernels.headers.traits import device_features
 from webnorm.kernels.rendering.render import Shader
 from webnorm.kernels.rendering.sandbox import killed_after
 from webnorm.kernels.wgsl.diagnostics import characters
@@ -323,7 +323,7 @@ def source_of(name: str, shader: Shader) -> TintSource:
         )
         for each in shader.passes
     )
-    return TintSource(name, shader.text, passes, tuple(sorted(shader.features & DEVICE_FEATURES.keys())))
+    return TintSource(name, shader.text, passes, tuple(device_features(shader.features)))
 
 
 def _late(script: str | Path, limit_s: float) -> WebnormError:

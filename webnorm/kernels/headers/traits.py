@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import itertools
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 SUBGROUP_SIZE_CONTROL = "subgroup-size-control"
+SHADER_F16 = "shader-f16"
 IMMEDIATES = "immediate_address_space"
+# The language feature that every text with subgroups requires.
+SUBGROUP_ID = "subgroup_id"
 # WebGPU features that kernels can use, and WGSL's names for them in `enable` directives. wgpu has its own
 # names for some features, and silently accepts unknown names.
 DEVICE_FEATURES = {
     "subgroups": "subgroups",
     SUBGROUP_SIZE_CONTROL: "subgroup_size_control",
-    "shader-f16": "f16",
+    SHADER_F16: "f16",
 }
-# The language feature that webnorm requires wherever a kernel uses subgroups.
-SUBGROUP_ID = "subgroup_id"
-# The other WGSL language features that compute shaders can use, by their names in `requires` directives.
+# WGSL language features that kernels can declare, by their names in `requires` directives.
 LANGUAGE_FEATURES = (
     "buffer_view",
     IMMEDIATES,
@@ -56,12 +58,35 @@ BROWSER = Traits(frozenset({"subgroups"}), max_invocations=256, workgroup_storag
 
 def name_in_expressions(feature: str) -> str:
     """Return the name that is 1 in a header's expressions if the adapter has a feature."""
-    return "has_f16" if feature == "shader-f16" else f"has_{feature.replace('-', '_')}"
+    return "has_f16" if feature == SHADER_F16 else f"has_{feature.replace('-', '_')}"
+
+
+def extended(traits: Traits, declared: Collection[str]) -> Iterator[tuple[str, Traits]]:
+    """Yield the traits with each combination of declared features that they lack, the most features first.
+
+    Each comes with a name of the combination; the last are the traits themselves, with an empty name. The
+    language features are one group, because most engines have all of the newer ones or none.
+    """
+    optional = {
+        "language": LANGUAGE_FEATURES,
+        "f16": (SHADER_F16,),
+        "sizes": (SUBGROUP_SIZE_CONTROL,) if "subgroups" in traits.features else (),
+    }
+    added = {name: {*group}.intersection(declared) - traits.features for name, group in optional.items()}
+    groups = [group for group in added.items() if group[1]]
+    for taken in itertools.product((True, False), repeat=len(groups)):
+        chosen = dict(itertools.compress(groups, taken))
+        yield "-".join(chosen), replace(traits, features=traits.features.union(*chosen.values()))
+
+
+def device_features(features: Iterable[str]) -> list[str]:
+    """Return the features that a device has to be created with; the others are WGSL's."""
+    return sorted(name for name in features if name in DEVICE_FEATURES)
 
 
 def enable_directives(features: Iterable[str]) -> list[str]:
     """Return the names for `enable` directives of a text that uses these features."""
-    return [DEVICE_FEATURES[name] for name in sorted(features) if name in DEVICE_FEATURES]
+    return [DEVICE_FEATURES[name] for name in device_features(features)]
 
 
 def required_language(features: Iterable[str]) -> list[str]:

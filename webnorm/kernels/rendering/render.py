@@ -124,6 +124,11 @@ class Shader:
         """The bytes of the immediates, 0 with a uniform."""
         return 4 * len(self.params) if self.immediates else 0
 
+    @property
+    def subgroup_sizes(self) -> list[int]:
+        """The sizes of subgroups that its passes fix."""
+        return sorted({each.subgroup_size for each in self.passes} - {0})
+
     def names_for(self, batch: int) -> dict[str, int]:
         """Return the values of the header's names for a slice of `batch` elements of the batch."""
         return {**self.names, self.problem.BATCH: batch}

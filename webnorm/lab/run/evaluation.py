@@ -21,7 +21,7 @@ from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover, select
 from webnorm.kernels.headers.sources import wgsl_root
-from webnorm.kernels.headers.traits import BROWSER, Traits
+from webnorm.kernels.headers.traits import BROWSER, Traits, extended
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.kernels.wgsl.tokens import CannotInstrument
@@ -257,32 +257,42 @@ def render_for_browsers(
 ) -> Iterator[Shader | RenderFailure | WebnormError]:
     """Yield each shader for browsers, with and without subgroups, or a reason, as a task of the worker.
 
-    If the default constants exceed a browser's limits, the shaders are the ones that an export would contain.
+    There are also shaders for browsers with other features that the kernel declares. If the default constants
+    exceed a browser's limits, the shaders are the ones that an export would contain.
     """
     kernel = load(job.path, job.op)
     tasks = [posed.task for posed in _posed(kernel, job, device.traits)]
     texts = set[str]()
-    for traits in (BROWSER, replace(BROWSER, features=frozenset())):
-        for task in tasks:
-            try:
-                variant = job.variant(kernel, task.problem, traits)
-                refusal = variant.refusal(task.problem, traits)
-                if refusal is not None:
-                    nearest = None if job.constants else nearest_variant(kernel, task.problem, traits)[0]
-                    if nearest is None:
-                        which = "with" if traits.features else "without"
-                        yield RenderFailure(f"no shader for browsers {which} subgroups: {refusal}")
-                        continue
-                    variant = nearest
-                shader = render_shader(variant, task.problem, "browser", traits, roots=job.roots)
-            except WebnormError as error:
-                yield error
-                continue
-            if shader.text not in texts:
-                texts.add(shader.text)
-                # Computes the places in this process, because the parent does not render.
-                shader.place(1)
-                yield shader
+    for base in (BROWSER, replace(BROWSER, features=frozenset())):
+        for more, traits in extended(base, kernel.features):
+            for task in tasks:
+                try:
+                    shader = _browser_shader(kernel, job, task, traits)
+                except WebnormError as error:
+                    yield error
+                    continue
+                if isinstance(shader, RenderFailure):
+                    # Browsers with more features only count if they have a shader.
+                    if not more:
+                        yield shader
+                elif shader.text not in texts:
+                    texts.add(shader.text)
+                    # Computes the places in this process, because the parent does not render.
+                    shader.place(1)
+                    yield shader
+
+
+def _browser_shader(kernel: Kernel, job: EvaluationJob, task: Task, traits: Traits) -> Shader | RenderFailure:
+    """Return the shader for browsers with these traits, or the reason why there is none."""
+    variant = job.variant(kernel, task.problem, traits)
+    refusal = variant.refusal(task.problem, traits)
+    if refusal is not None:
+        nearest = None if job.constants else nearest_variant(kernel, task.problem, traits)[0]
+        if nearest is None:
+            which = "with" if "subgroups" in traits.features else "without"
+            return RenderFailure(f"no shader for browsers {which} subgroups: {refusal}")
+        variant = nearest
+    return render_shader(variant, task.problem, "browser", traits, roots=job.roots)
 
 
 @dataclass(frozen=True)

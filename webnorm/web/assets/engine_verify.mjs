@@ -46,6 +46,8 @@ async function openGpu() {
   const { DAWN_DRIVERS } = await imported(join(folder, "runtime.js"));
   const gpu = create([]);
   kept.push(gpu);
+  // A package reads its language features there, as in a browser. Node's own navigator has no setter.
+  Object.defineProperty(globalThis, "navigator", { value: { gpu } });
   return { gpu, advice: `${DAWN_DRIVERS}.` };
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from webnorm._version import __version__
 from webnorm.choice.defaults import best_variant, nearest_variant
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.kernel import Kernel
-from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.traits import Traits, device_features, extended, required_language
 from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant, format_constants
 from webnorm.kernels.rendering.render import MOST_BUFFERS, RenderCache, RenderedPass, Shader, render_shader
 from webnorm.lab.verify.accuracy import loose_tolerance_warning
@@ -32,7 +32,24 @@ SCHEMA = 1
 _BATCH, _SOFTWARE_BATCH = 16384, 512
 # More rows than any buffer can contain.
 _MANY_ROWS = 2**31
-Chooser = Callable[[Problem, Traits], tuple[Variant | None, str]]
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """A function that chooses a variant for adapters, or gives the reason why there is none.
+
+    `features` are the features that its kernels declare.
+    """
+
+    choose: Callable[[Problem, Traits], tuple[Variant | None, str]]
+    features: frozenset[str]
+
+    @classmethod
+    def among(
+        cls, kernels: Sequence[Kernel], choose: Callable[[Problem, Traits], tuple[Variant | None, str]]
+    ) -> Chooser:
+        """Return a chooser among some kernels."""
+        return cls(choose, frozenset().union(*(kernel.features for kernel in kernels)))
 
 
 @dataclass(frozen=True)
@@ -40,6 +57,7 @@ class BundledShader:
     """A shader of a bundle, with its name and its class of adapters.
 
     `text` is for people and begins with a comment. `embedded` is the same text without comments, which runs.
+    A shader `for_software` is only for software adapters, which run on the CPU.
     """
 
     name: str
@@ -47,11 +65,11 @@ class BundledShader:
     shader: Shader
     text: str
     embedded: str
+    for_software: bool = False
 
-    @property
-    def for_software(self) -> bool:
-        """True for a shader only for software adapters, which run on the CPU."""
-        return LAB_CLASSES[self.adapter_class].software
+    def serves(self, traits: Traits) -> bool:
+        """Return whether all devices of a class can run the shader."""
+        return serves(self.shader.features, _limits(self.shader), self.for_software, traits)
 
 
 @dataclass(frozen=True)
@@ -147,15 +165,15 @@ def _shape(tensor: Tensor, problem: Problem, axis_values: Sequence[int]) -> list
 def automatic_variants(kernels: Sequence[Kernel]) -> Chooser:
     """Return a chooser of the best exportable kernel for each class of adapters."""
     taken = [kernel for kernel in kernels if _bound_to_rows(kernel) is None]
-    return lambda problem, traits: best_variant(taken, problem, traits)
+    return Chooser.among(taken, lambda problem, traits: best_variant(taken, problem, traits))
 
 
 def named_variants(kernel: Kernel) -> Chooser:
     """Return a chooser of one kernel for all classes; it refuses a kernel that cannot be exported."""
     why = _bound_to_rows(kernel)
     if why is not None:
-        return lambda problem, traits: (None, why)
-    return lambda problem, traits: nearest_variant(kernel, problem, traits)
+        return Chooser.among([], lambda problem, traits: (None, why))
+    return Chooser.among([kernel], lambda problem, traits: nearest_variant(kernel, problem, traits))
 
 
 def _bound_to_rows(kernel: Kernel) -> str | None:
@@ -181,16 +199,17 @@ def bundle_shaders(
 ) -> tuple[list[BundledShader], list[MissingClass]]:
     """Return the distinct shaders of a problem, the most demanding first, and the classes without a shader.
 
-    A name consists of the columns, `prefix` and the class. A text begins with a comment that contains
-    `command`. Raises WebnormError if no class has a shader.
+    Each class is extended by the features that the chooser's kernels declare. A name consists of the columns,
+    `prefix` and the class. A text begins with a comment that contains `command`. Raises WebnormError if no
+    class has a shader.
     """
     refusals: dict[str, str] = {}
-    seen: dict[tuple[bool, str], BundledShader] = {}
+    found: list[BundledShader] = []
     texts = RenderCache()
     # Begin with the least capable class: of two equal texts, the one with the lower requirements stays.
-    for name, traits in reversed(list(classes.items())):
+    for name, traits in reversed(list(extended_classes(classes, choose))):
         usual = problem.with_batch(_SOFTWARE_BATCH if traits.software else _BATCH)
-        variant, why = choose(usual, traits)
+        variant, why = choose.choose(usual, traits)
         if variant is None:
             refusals[name] = why
             continue
@@ -198,24 +217,40 @@ def bundle_shaders(
         _refuse_unfit(shader, traits)
         # A software adapter takes the first shader for software, so equal texts for software are kept
         # separately.
-        key = traits.software, shader.text
-        if key not in seen:
-            axis = "" if problem.AXIS == problem.BATCH else str(problem.axis)
-            label = "-".join(part for part in (axis, prefix, name) if part)
-            embedded = minified(shader.text)
-            body = embedded if minify else shader.text
-            seen[key] = BundledShader(label, name, shader, _opening(label, shader, command) + body, embedded)
-    if not seen:
+        first = next((one for one in found if one.serves(traits)), None)
+        if first and (first.for_software, first.shader.text) == (traits.software, shader.text):
+            continue
+        axis = "" if problem.AXIS == problem.BATCH else str(problem.axis)
+        label = "-".join(part for part in (axis, prefix, name) if part)
+        embedded = minified(shader.text)
+        text = _opening(label, shader, command) + (embedded if minify else shader.text)
+        found.insert(0, BundledShader(label, name, shader, text, embedded, traits.software))
+    if not found:
         raise WebnormError(f"nothing to export for {problem}: {next(iter(refusals.values()))}")
-    found = list(reversed(seen.values()))
     absent = [
-        MissingClass(cols=_axis_value(problem), devices=name, why=why)
-        for name, why in reversed(refusals.items())
-        if not any(
-            serves(one.shader.features, _limits(one.shader), one.for_software, classes[name]) for one in found
-        )
+        _missing_class(problem, found, name, refusals[name], next(extended(traits, choose.features))[1])
+        for name, traits in classes.items()
+        if name in refusals and not any(one.serves(traits) for one in found)
     ]
     return found, absent
+
+
+def extended_classes(classes: Mapping[str, Traits], choose: Chooser) -> Iterator[tuple[str, Traits]]:
+    """Yield the classes in order of preference, each after its extensions by the kernels' features."""
+    for name, traits in classes.items():
+        for more, each in extended(traits, choose.features):
+            yield f"{name}-{more}" if more else name, each
+
+
+def _missing_class(
+    problem: Problem, found: Sequence[BundledShader], name: str, why: str, most: Traits
+) -> MissingClass:
+    """Return the entry for a class that no shader serves; `most` is the class with all declared features."""
+    entry = MissingClass(cols=_axis_value(problem), devices=name, why=why)
+    serving = [one.shader.features for one in found if one.serves(most)]
+    if serving:
+        entry["unless"] = sorted(serving[-1] - LAB_CLASSES[name].features)
+    return entry
 
 
 def _axis_value(problem: Problem) -> int:
@@ -305,8 +340,9 @@ def _shader_entry(one: BundledShader) -> dict[str, Any]:
         "cols": _axis_value(shader.problem),
         "kernel": kernel.name,
         "constants": dict(shader.variant.constants),
-        "features": sorted(shader.features),
-        "language_features": ["subgroup_id"] if "subgroups" in shader.features else [],
+        "features": device_features(shader.features),
+        "language_features": required_language(shader.features),
+        **({"subgroup_sizes": sizes} if (sizes := shader.subgroup_sizes) else {}),
         "limits": _limits(shader),
         **derived,
         "summary": kernel.summary,

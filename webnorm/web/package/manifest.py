@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from webnorm.errors import WebnormError
 from webnorm.files import forms
-from webnorm.kernels.headers.traits import BROWSER, Traits
+from webnorm.kernels.headers.traits import BROWSER, SUBGROUP_ID, Traits
 from webnorm.web.folder import AGAIN
 
 # cols, rows, eps and has_mean are names of the manifest's format.
@@ -76,6 +76,7 @@ class PackageShader(ShaderText):
     """A shader of a package. Its text is in a file and in index.js."""
 
     file: str
+    language_features: list[str]
     embedded_sha256: str
     native: NativeResult
     loose: NotRequired[str]
@@ -92,11 +93,15 @@ class VectorFile(TypedDict):
 
 
 class MissingClass(TypedDict):
-    """A class of devices without a shader for a number of columns, and the reason."""
+    """A class of devices without a shader for a number of columns, and the reason.
+
+    Devices with the features in `unless` have one.
+    """
 
     cols: int
     devices: str
     why: str
+    unless: NotRequired[list[str]]
 
 
 class PackageManifest(TypedDict):
@@ -224,7 +229,8 @@ def parse_report(report: Any, form: type[forms.Form], page: str) -> forms.Form:
 
 _WIDE = replace(BROWSER, max_invocations=1024, workgroup_storage=32768)
 _NO_FEATURES: frozenset[str] = frozenset()
-# The classes in order of preference: a device gets the first shader that fits it. Chrome grants 1024
+# The classes in order of preference: a device gets the first shader that fits it. The optional features that
+# kernels declare extend each class (`extended`), so the classes need not name them. Chrome grants 1024
 # invocations on most desktops, if they are requested. Firefox has no subgroups yet, and on a software adapter
 # they are useless.
 CLASSES: dict[str, Traits] = {
@@ -258,7 +264,14 @@ def unserved(shaders: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the classes that none of these shaders serves; all shaders are for one number of columns."""
     for name, traits in CLASSES.items():
         serving = (
-            serves(one["features"], one["limits"], bool(one.get("software")), traits) for one in shaders
+            # Engines with subgroups have the language feature.
+            serves(
+                {*one["features"], *one["language_features"]} - {SUBGROUP_ID},
+                one["limits"],
+                bool(one.get("software")),
+                traits,
+            )
+            for one in shaders
         )
         if not any(serving):
             yield name
@@ -266,12 +279,14 @@ def unserved(shaders: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def missing_class_text(absent: Iterable[MissingClass]) -> list[str]:
     """Return a sentence for each reason, with the devices and columns that have no shader."""
-    by_reason: dict[tuple[int, str], list[str]] = {}
+    by_reason: dict[tuple[int, str, str], list[str]] = {}
     for one in absent:
-        by_reason.setdefault((one["cols"], one["why"]), []).append(one["devices"])
+        features = " and ".join(one.get("unless", ()))
+        unless = f" unless they have {features}" if features else ""
+        by_reason.setdefault((one["cols"], unless, one["why"]), []).append(one["devices"])
     return [
-        f"{_devices(names)} have no shader for {cols} columns: {why}"
-        for (cols, why), names in by_reason.items()
+        f"{_devices(names)} have no shader for {cols} columns{unless}: {why}"
+        for (cols, unless, why), names in by_reason.items()
     ]
 
 

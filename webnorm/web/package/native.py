@@ -21,6 +21,7 @@ from webnorm.gpu.buffers import Inputs, Outputs
 from webnorm.gpu.device import Device, adapters, open_device
 from webnorm.gpu.pipelines import Pipeline, compile_shader
 from webnorm.gpu.schedule import Plan
+from webnorm.kernels.headers.traits import device_features
 from webnorm.kernels.rendering.render import Shader
 from webnorm.kernels.wgsl.diagnostics import read_report
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
@@ -155,13 +156,8 @@ def try_natively(device: Device, one: BundledShader, vectors: Sequence[TestVecto
     shader = replace(one.shader, text=one.embedded)
     if device.target == "native":
         shader = native_text(shader)
-    traits = device.traits
-    missing = sorted(shader.features - traits.features)
-    if missing:
-        return {"reason": f"{device.adapter.name} lacks {', '.join(missing)}"}
-    widest = max(each.workgroup_size for each in shader.passes)
-    if widest > traits.max_invocations:
-        return {"reason": f"{device.adapter.name} has {traits.max_invocations} invocations per workgroup"}
+    if lacking := _lacking(device, shader):
+        return {"reason": lacking}
     try:
         pipelines = _compiled(device, shader, one.shader)
         found = {
@@ -190,6 +186,24 @@ def try_natively(device: Device, one: BundledShader, vectors: Sequence[TestVecto
             for name, accuracy in found.items()
         },
     }
+
+
+def _lacking(device: Device, shader: Shader) -> str | None:
+    """Return the reason why a device cannot run a shader for browsers, or None."""
+    traits, name = device.traits, device.adapter.name
+    missing = shader.features - traits.features
+    if of_device := device_features(missing):
+        return f"{name} lacks {', '.join(of_device)}"
+    if missing:
+        return f"the WGSL compiler here lacks {', '.join(sorted(missing))}"
+    least, most = traits.subgroup_min_size, traits.subgroup_max_size
+    for size in shader.subgroup_sizes:
+        if not least <= size <= most:
+            return f"{name} has subgroups of {least} to {most} invocations, not of {size}"
+    widest = max(each.workgroup_size for each in shader.passes)
+    if widest > traits.max_invocations:
+        return f"{name} has {traits.max_invocations} invocations per workgroup"
+    return None
 
 
 def _compiled(device: Device, shader: Shader, readable: Shader) -> list[Pipeline]:

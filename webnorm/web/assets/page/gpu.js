@@ -96,8 +96,10 @@ function sentence(why) {
  */
 export async function openDevice(adapter, descriptor, without) {
   const wanted = new Set([...(descriptor.requiredFeatures ?? []), "timestamp-query"]);
+  // Without subgroups their size cannot be controlled.
+  const depends = (name) => name === "subgroup-size-control" && without.includes("subgroups");
   const requiredFeatures = [...wanted].filter(
-    (name) => adapter.features.has(name) && !without.includes(name),
+    (name) => adapter.features.has(name) && !without.includes(name) && !depends(name),
   );
   const opening = adapter.requestDevice({ ...descriptor, requiredFeatures });
   try {

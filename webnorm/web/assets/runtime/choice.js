@@ -3,8 +3,20 @@
 
 import { shown, unexpected } from "./options.js";
 
+// The language feature of every host with subgroups, also of one that lists none.
+const IMPLIED = "subgroup_id";
+
 // SwiftShader comes with Chrome, llvmpipe with Mesa, Basic Render with Windows.
 const SOFTWARE = /swiftshader|llvmpipe|basic render/i;
+
+// The language features of the GPU objects that made devices: Node has no `navigator.gpu` to ask.
+const languages = new WeakMap();
+
+/** Return a device, and remember which GPU object made it. */
+export function madeBy(gpu, device) {
+  languages.set(device, gpu.wgslLanguageFeatures);
+  return device;
+}
 
 /** Return the traits of a device that decide its shader. `info` is its GPUAdapterInfo, if known. */
 export function traitsOf(device, info = device.adapterInfo) {
@@ -13,8 +25,8 @@ export function traitsOf(device, info = device.adapterInfo) {
   return {
     features: device.features,
     limits: device.limits,
-    // Only browsers list them; other hosts are assumed to be recent.
-    languageFeatures: globalThis.navigator?.gpu?.wgslLanguageFeatures,
+    languageFeatures: languages.get(device) ?? globalThis.navigator?.gpu?.wgslLanguageFeatures,
+    subgroupSizes: [info?.subgroupMinSize, info?.subgroupMaxSize],
     software: Boolean(info?.isFallbackAdapter) || SOFTWARE.test(name),
     name,
   };
@@ -27,8 +39,12 @@ export function refusal(shader, traits) {
     const lacks = traits.offered?.has(missing) === false ? "the adapter lacks" : "the device was created without";
     return `needs the feature ${missing}, which ${lacks}`;
   }
-  const unknown = shader.language_features.find((feature) => traits.languageFeatures?.has(feature) === false);
-  if (unknown) return `needs WGSL's ${unknown}, which this browser lacks`;
+  const known = traits.languageFeatures;
+  const unknown = shader.language_features.find((name) => (known ? !known.has(name) : name !== IMPLIED));
+  if (unknown) return `needs WGSL's ${unknown}, which this browser ${known ? "lacks" : "does not list"}`;
+  const [least, most] = traits.subgroupSizes;
+  const size = shader.subgroup_sizes?.find((one) => !(least <= one && one <= most));
+  if (size) return `needs subgroups of ${size}; the device has ${most ? `${least} to ${most}` : "unknown sizes"}`;
   const small = Object.keys(shader.limits).find((limit) => shader.limits[limit] > traits.limits[limit]);
   if (small) return `needs ${small} ${shader.limits[small]}; the device has ${traits.limits[small]}`;
   return null;
@@ -42,7 +58,8 @@ export function choose(manifest, traits, cols) {
   for (const shader of candidates) {
     const why = shader.software && !traits.software ? "is for software adapters" : refusal(shader, traits);
     if (why === null) {
-      const needs = [...shader.features, ...(shader.software ? ["a software adapter"] : [])];
+      const language = shader.language_features.filter((name) => name !== IMPLIED);
+      const needs = [...shader.features, ...language, ...(shader.software ? ["a software adapter"] : [])];
       const fits = `${shader.name} is the first that fits` + (needs.length ? ` (${needs.join(", ")})` : "");
       return { shader, refused, reason: [fits, ...refused.map(because)].join("; ") };
     }
@@ -68,7 +85,10 @@ export function descriptorFor(manifest, adapter) {
   if (typeof adapter?.features?.has !== "function" || !adapter.limits) {
     throw unexpected(manifest.op, "adapter", adapter, "a GPUAdapter; requestAdapter() returns null if there is none");
   }
-  const fitting = manifest.shaders.filter((shader) => refusal(shader, adapter) === null);
+  const traits = traitsOf(adapter, adapter.info);
+  // A feature that no shader uses in the end does no harm.
+  traits.languageFeatures ??= { has: () => true };
+  const fitting = manifest.shaders.filter((shader) => refusal(shader, traits) === null);
   const requiredLimits = {
     maxBufferSize: adapter.limits.maxBufferSize,
     maxStorageBufferBindingSize: adapter.limits.maxStorageBufferBindingSize,

@@ -1,6 +1,6 @@
 // A device for a package's shaders, or an error of one line with the reason.
 
-import { descriptorFor } from "./choice.js";
+import { descriptorFor, madeBy } from "./choice.js";
 import { checkedOptions, COUNT, isCount, isObject, unexpected } from "./options.js";
 
 /** The first browser versions with WebGPU by default. */
@@ -71,7 +71,7 @@ export async function deviceFor(manifest, options) {
   const adapter = await granted(`${op}: no adapter`, () => gpu.requestAdapter(preferred));
   if (!adapter) throw new Error(`${op}: ${own ? NO_DRIVER : whyNoAdapter()}`);
   const descriptor = withMore(descriptorFor(manifest, adapter), more);
-  return granted(`${op}: the device was refused`, () => adapter.requestDevice(descriptor));
+  return madeBy(gpu, await granted(`${op}: the device was refused`, () => adapter.requestDevice(descriptor)));
 }
 
 async function granted(refused, ask) {
