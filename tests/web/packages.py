@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from immediates import with_immediates
 from webnorm.kernels.headers.kernel import Kernel
-from webnorm.kernels.headers.traits import BROWSER, DEVICE_FEATURES, IMMEDIATES, required_language
+from webnorm.kernels.headers.traits import BROWSER, IMMEDIATES
 from webnorm.op.op import Task
 from webnorm.op.problem import Problem
 from webnorm.web.folder import write_folder
@@ -94,26 +93,13 @@ _CLASSES = {
 }
 
 
-class _ImmediatesBundle(Bundle):
-    """A bundle whose manifest has each feature where a page looks for it."""
-
-    def manifest(self) -> dict[str, Any]:
-        """Return the manifest."""
-        data = super().manifest()
-        for one in data["shaders"]:
-            used = {*one["features"], *one["language_features"]}
-            one["features"] = sorted(used & DEVICE_FEATURES.keys())
-            one["language_features"] = required_language(used)
-        return data
-
-
 def bundle_with_immediates(kernel: Kernel, problem: Problem) -> Bundle:
     """Return a bundle of a kernel with immediates in its first shader, and with a uniform in its second."""
     chooser = named_variants(with_immediates(kernel))
     shaders, absent = bundle_shaders(problem, chooser, "a test", classes=_CLASSES)
     assert [one.shader.immediates for one in shaders] == [True, False] and absent == []
     task = Task(kernel.op, problem)
-    return _ImmediatesBundle("immediates", task, (problem.axis,), "a test", tuple(shaders))
+    return Bundle("immediates", task, (problem.axis,), "a test", tuple(shaders))
 
 
 def block(page: Path, language: str) -> str:
