@@ -240,3 +240,22 @@ def test_a_program_that_has_imported_wgpu_itself() -> None:
     )
     assert said(INSTALLED, "wgpu").endswith("; leave out wgpudawn.install_as_wgpu()")
     assert said(INSTALLED, "") == said(INSTALLED, "dawn") == "dawn"
+
+
+ACCEPTED = """
+import json
+import webnorm
+from webnorm.gpu.backend import _DAWN_FEATURES, _SHARED_FEATURES
+from webnorm.gpu.pipelines import refusal
+
+device, main = webnorm.open_device(), "@compute @workgroup_size(1) fn main() {}"
+names = _DAWN_FEATURES | _SHARED_FEATURES
+accepted = [name for name in names if refusal(device, f"requires {name}; {main}") is None]
+print(json.dumps([sorted(accepted), sorted(device.adapter.language_features)]))
+"""
+
+
+@needs_dawn
+def test_language_features_of_dawn_are_those_that_it_accepts() -> None:
+    accepted, known = script(ACCEPTED)
+    assert accepted == known and "linear_indexing" in known

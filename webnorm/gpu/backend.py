@@ -63,7 +63,6 @@ _SHARED_FEATURES = {
 }
 _DAWN_FEATURES = {
     "buffer_view",
-    "fragment_depth",
     "immediate_address_space",
     "linear_indexing",
     "subgroup_id",
