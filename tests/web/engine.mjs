@@ -34,6 +34,15 @@ process.on("unhandledRejection", (error) => faults.push(`unhandled rejection: ${
 export const gpu = create([]);
 export const adapter = await gpu.requestAdapter();
 
+/**
+ * Let the runtime find the GPU object, as in a browser. Otherwise it does not know the language features of devices
+ * that these drivers make themselves.
+ */
+export function offerGpu() {
+  globalThis.navigator ??= {};
+  Object.defineProperty(globalThis.navigator, "gpu", { value: gpu, configurable: true });
+}
+
 /** Open a device whose errors are faults unless a scope catches them. */
 export async function open(descriptor) {
   // An adapter gives only one device.

@@ -12,6 +12,7 @@ import {
   finish,
   inputsOf,
   json,
+  offerGpu,
   open,
   put,
   runtime,
@@ -20,6 +21,7 @@ import {
   view,
 } from "./engine.mjs";
 
+offerGpu();
 const runs = json("runs.json");
 const found = [];
 const devices = { bare: await open({}), full: null };

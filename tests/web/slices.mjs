@@ -13,6 +13,7 @@ import {
   inputsOf,
   json,
   limited,
+  offerGpu,
   open,
   release,
   runtime,
@@ -22,6 +23,7 @@ import {
   written,
 } from "./engine.mjs";
 
+offerGpu();
 const cases = json("slices.json");
 const device = await open({ requiredFeatures: ["subgroups"].filter((name) => adapter.features.has(name)) });
 

@@ -140,11 +140,11 @@ class _Extras:
 
     def verify_fixes(self) -> list[Fix]:
         """Return what `verify` lacks; nothing if it was not requested."""
+        if not self.browser:
+            return []
         from webnorm.engines import node_webgpu
         from webnorm.web.browser import launch
 
-        if not self.browser:
-            return []
         return [one for one in (node_webgpu.tint_fix(), *launch.browser_fixes()) if one is not None]
 
     def fixes(self, of_verify: Sequence[Fix]) -> list[Fix]:
