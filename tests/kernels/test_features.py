@@ -139,6 +139,51 @@ def test_a_subgroup_size_without_its_attribute_is_an_error(tmp_path: Path) -> No
         rendered(kernel(tmp_path, text=text), controlled(8, 32))
 
 
+@pytest.mark.parametrize(
+    "attribute, found",
+    [
+        ("// @subgroup_size(16)\n", "no @subgroup_size(16)"),
+        ("/* @subgroup_size(16) */", "no @subgroup_size(16)"),
+        ("@subgroup_size(16) @compute @workgroup_size(16) fn other() {{}}\n", "no @subgroup_size(16)"),
+        ("@subgroup_size(8)", "@subgroup_size(8)"),
+    ],
+)
+def test_another_attribute_than_that_of_the_pass_is_an_error(
+    attribute: str, found: str, tmp_path: Path
+) -> None:
+    text = HEADER.replace("@subgroup_size({{{{ fixed }}}})", attribute)
+    with pytest.raises(WebnormError) as raised:
+        rendered(kernel(tmp_path, text=text), controlled(8, 32))
+    expected = f"pass main has subgroup_size 16, but its function has {found}; "
+    assert expected in str(raised.value)
+
+
+def test_an_attribute_that_the_header_lacks_is_an_error(tmp_path: Path) -> None:
+    text = HEADER.replace(
+        "{{% if fixed %}}@subgroup_size({{{{ fixed }}}}){{% endif %}}", "@subgroup_size(16)"
+    )
+    assert rendered(kernel(tmp_path, text=text), controlled(8, 32)).subgroup_sizes == [16]
+    with pytest.raises(WebnormError, match=r"pass main has subgroup_size 0, .* has @subgroup_size\(16\)"):
+        rendered(kernel(tmp_path, text=text), GPU)
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    ["@subgroup_size (16)", "@subgroup_size( 16i, )", "const LANES = 2u * 8u; @subgroup_size(LANES)"],
+)
+def test_the_attribute_may_have_any_form(attribute: str, tmp_path: Path) -> None:
+    text = HEADER.replace("@subgroup_size({{{{ fixed }}}})", attribute)
+    assert rendered(kernel(tmp_path, text=text), controlled(8, 32)).subgroup_sizes == [16]
+
+
+@pytest.mark.parametrize("size, number", [("3", 3), ("-4", -4), ('"4 - 8"', -4), ('"6 * 8"', 48)])
+def test_a_subgroup_size_is_a_power_of_two(size: str, number: int, tmp_path: Path) -> None:
+    text = HEADER.replace('subgroup_size = "fixed"', f"subgroup_size = {size}")
+    message = rf"mine.wgsl:\d+: subgroup_size is {number}; expected a power of two, or 0"
+    with pytest.raises(WebnormError, match=message):
+        kernel(tmp_path, text=text)
+
+
 def test_the_feature_for_subgroup_sizes_follows_from_the_pass(tmp_path: Path) -> None:
     with pytest.raises(WebnormError, match=r"mine.wgsl:\d+: feature .* set it in \[\[pass\]\] instead"):
         kernel(tmp_path, "subgroup-size-control")

@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, reduce
 from pathlib import Path
@@ -347,7 +348,7 @@ class _Header(TomlFields):
             found["pass"] = [{"entry_point": next(iter(entries)), "workgroup_count": counts}]
         passes = table.get("pass", found.get("pass"))
         if isinstance(passes, list):
-            wide, fixed = reads_grid(text), subgroup_sizes(text)
+            wide, fixed = reads_grid(text), subgroup_sizes(text, axes)
             found["pass"] = [
                 {
                     "workgroup_size": entries[entry],
@@ -544,8 +545,20 @@ class _Header(TomlFields):
                 self.tree("when", entry.get("when", 1), known),
                 self.tree("iterations", entry.get("iterations", 0), known),
                 tuple(grid) if len(grid) > 1 else (),
-                self.tree("subgroup_size", entry.get("subgroup_size", 0), known),
+                self.subgroup_size(entry.get("subgroup_size", 0), known),
             )
+
+    def subgroup_size(self, size: object, known: Sequence[str]) -> Tree:
+        """Return the subgroup size of a pass. A number is checked here, because no adapter may have it."""
+        tree = self.tree("subgroup_size", size, known)
+        number: Tree = tree
+        # An error in a part, such as a division by zero, is reported where the value is needed.
+        with suppress(WebnormError):
+            number = expression.simplify(tree, {})
+        if isinstance(number, int) and (number < 0 or number & (number - 1)):
+            wanted = "a power of two, or 0 if the driver chooses"
+            raise self.wrong_value("subgroup_size", "subgroup_size", number, wanted)
+        return tree
 
     def grid(self, counts: object, known: Sequence[str]) -> list[Tree]:
         """Return the workgroups: one total count, or a count for each of two or three directions."""
