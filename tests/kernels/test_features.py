@@ -108,6 +108,13 @@ def controlled(least: int, most: int) -> Traits:
     return replace(GPU, features=features, subgroup_min_size=least, subgroup_max_size=most)
 
 
+def test_wgsls_name_of_a_feature_leads_to_webgpus(tmp_path: Path) -> None:
+    text = HEADER.replace("{feature}", "f16").replace("{has}", "1")
+    message = r"mine.wgsl:\d+: unknown feature 'f16'; did you mean 'shader-f16'\?"
+    with pytest.raises(WebnormError, match=message):
+        kernel(tmp_path, text=text)
+
+
 def test_a_subgroup_size_needs_the_feature_and_the_size(tmp_path: Path) -> None:
     mine = kernel(tmp_path)
     shader = rendered(mine, controlled(8, 32))

@@ -29,7 +29,7 @@ from webnorm.kernels.headers.plain import (
     subgroup_sizes,
 )
 from webnorm.kernels.headers.toml_fields import TomlFields
-from webnorm.kernels.headers.traits import IMMEDIATES, KNOWN_FEATURES, SUBGROUP_SIZE_CONTROL
+from webnorm.kernels.headers.traits import IMMEDIATES, KNOWN_FEATURES, SUBGROUP_SIZE_CONTROL, unknown_feature
 from webnorm.kernels.headers.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTES, names_of, template_names_of
 from webnorm.op import expression
 from webnorm.op.expression import Tree
@@ -442,7 +442,8 @@ class _Header(TomlFields):
     def features(self, known: Sequence[str]) -> dict[str, Tree]:
         features = {}
         for name, text in self.mapping("features").items():
-            self.check_known(name, "feature", name, KNOWN_FEATURES)
+            if name not in KNOWN_FEATURES:
+                raise self.complaint(name, str(unknown_feature(name)), meant=name)
             if name == SUBGROUP_SIZE_CONTROL:
                 message = f"feature {name!r} follows from subgroup_size; set it in [[pass]] instead"
                 raise self.complaint(name, message)
