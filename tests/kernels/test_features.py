@@ -191,6 +191,26 @@ def test_a_subgroup_size_is_a_power_of_two(size: str, number: int, tmp_path: Pat
         kernel(tmp_path, text=text)
 
 
+def test_immediates_without_their_feature_are_an_error(tmp_path: Path) -> None:
+    comment = "{{% if wanted %}} var<immediate> own: u32; {{% endif %}} // var<immediate> none: u32;\n"
+    mine = kernel(tmp_path, text=HEADER.replace("{{% if fixed", comment + "{{% if fixed"))
+    line = mine.path.read_text().splitlines().index(comment.strip().format()) + 1
+    message = rf"mine.wgsl:{line}: var<immediate> own is in a variant without the feature immediate_address_"
+    with pytest.raises(WebnormError, match=message):
+        rendered(mine, GPU, wanted=1)
+    assert rendered(mine, GPU, wanted=0).text
+
+
+@pytest.mark.parametrize(
+    "size, required",
+    [("16", True), ('"2 * 8"', True), ("0", False), ('"fixed"', False), ('"16 // 0"', False)],
+)
+def test_a_feature_is_required_if_no_variant_is_without_it(size: str, required: bool, tmp_path: Path) -> None:
+    text = HEADER.replace('subgroup_size = "fixed"', f"subgroup_size = {size}")
+    found = kernel(tmp_path, text=text).required_features
+    assert found == ({"subgroups", "subgroup-size-control"} if required else set())
+
+
 def test_the_feature_for_subgroup_sizes_follows_from_the_pass(tmp_path: Path) -> None:
     with pytest.raises(WebnormError, match=r"mine.wgsl:\d+: feature .* set it in \[\[pass\]\] instead"):
         kernel(tmp_path, "subgroup-size-control")

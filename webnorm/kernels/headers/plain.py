@@ -172,6 +172,15 @@ def reads_grid(text: str) -> bool:
     return _GRID.search(_code(text)) is not None
 
 
+def immediate_variables(text: str) -> list[tuple[str, int]]:
+    """Return the name and the line of each var<immediate>."""
+    if "immediate" not in text:
+        # Saves the search for comments.
+        return []
+    code = _code(text)
+    return [(one[1], code.count("\n", 0, one.start()) + 1) for one in _IMMEDIATE.finditer(code)]
+
+
 def subgroup_sizes(text: str, axes: Collection[str] = ()) -> dict[str, str]:
     """Return the entry points with the attribute @subgroup_size, each with its size as an expression."""
     return {name: sizes[0] for name, sizes in _attribute_values(text, _SUBGROUP_SIZE, axes) if sizes}
@@ -254,7 +263,7 @@ def read_plain(
         numbers_only = kind in structs and structs[kind] and all(of in _LAYOUT for _, of, _ in structs[kind])
         if space == "uniform" or (numbers_only and name not in op.named):
             if uniform:
-                raise _second(path, line, "uniform")
+                raise _second(path, line, "a second uniform")
             # A struct of numbers in storage serves as a uniform.
             last = found.end(3) if found[3] else found.end(2)
             uniform = {**numbers, "space": (found.start(2), last)}
@@ -269,7 +278,7 @@ def read_plain(
     for found in immediate:
         line = code.count("\n", 0, found.start()) + 1
         if uniform or found is not immediate[0]:
-            raise _second(path, line, "immediate")
+            raise _second(path, line, "both a uniform and an immediate" if uniform else "a second immediate")
         words = words_of(line, found[1], _without_aliases(found[2], aliases))
     _check_variables(path, variables, op)
     overrides = tuple((one.span(), one[1], one[2] or "", one[3] or "") for one in _OVERRIDE.finditer(code))
@@ -280,9 +289,9 @@ def read_plain(
     )
 
 
-def _second(path: Path, line: int, space: str) -> WebnormError:
+def _second(path: Path, line: int, what: str) -> WebnormError:
     """Return the error for numbers in two variables."""
-    return _error(path, line, f"the text has a second {space} variable; use one struct for all values")
+    return _error(path, line, f"the text has {what} variable; use one struct for all values")
 
 
 def _check_names(
@@ -408,7 +417,7 @@ def _words(
             raise _error(
                 path, line, f"{member} is {of}; [bindings] has {len(parts)} names for it, expected {width}"
             )
-        where = f"member {member} of {kind}" if kind in structs else f"uniform {member}"
+        where = f"member {member} of {kind}" if kind in structs else f"variable {member}"
         found += [(_word(path, line, where, name, scalar, op, constants), scalar) for name in parts]
         found += [("", "u32")] * (end - len(found))
     # The size of a struct is a multiple of its alignment.

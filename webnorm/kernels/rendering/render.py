@@ -18,7 +18,7 @@ from webnorm.files.atomic import resolved
 from webnorm.kernels.headers.header import home
 from webnorm.kernels.headers.kernel import Kernel, Per, ScratchBuffer
 from webnorm.kernels.headers.parameters import call_words, place_words
-from webnorm.kernels.headers.plain import subgroup_sizes
+from webnorm.kernels.headers.plain import immediate_variables, subgroup_sizes
 from webnorm.kernels.headers.sources import note_files, stamp, wgsl_root
 from webnorm.kernels.headers.traits import IMMEDIATES, Traits, enable_directives, required_language
 from webnorm.kernels.headers.variants import COUNTS, Variant
@@ -506,7 +506,7 @@ def render_shader(
         rendering = _traced(_rendered(request, texts), tracing, bindings, passes)
     else:
         rendering = _rendered_plain(kernel, problem, bindings, request, names)
-    _check_subgroup_sizes(rendering.text, passes, kernel.path)
+    _check_declarations(rendering, features, passes, kernel.path)
     return Shader(
         variant=variant,
         problem=problem,
@@ -534,6 +534,23 @@ def _feature_names(features: Set[str], target: Target) -> dict[str, Any]:
         "requires": [] if native else required_language(features),
         "immediates": IMMEDIATES in features,
     }
+
+
+def _check_declarations(
+    rendering: Rendering, features: Set[str], passes: Sequence[RenderedPass], path: Path
+) -> None:
+    """Raise WebnormError if the text and the header differ about subgroup sizes or immediates."""
+    _check_subgroup_sizes(rendering.text, passes, path)
+    if IMMEDIATES in features:
+        return
+    # naga accepts such a text, but nothing sets the numbers.
+    for name, line in immediate_variables(rendering.text):
+        file, number = rendering.origins[line - 1]
+        raise WebnormError(
+            f"{file}:{number}: var<immediate> {name} is in a variant without the feature {IMMEDIATES}; add "
+            "the feature to [features], or remove the variable",
+            SourceLocation(file, number),
+        )
 
 
 def _check_subgroup_sizes(text: str, passes: Sequence[RenderedPass], path: Path) -> None:
