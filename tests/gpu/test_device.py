@@ -81,3 +81,19 @@ def test_features_are_left_out() -> None:
         assert feature not in traits.features
         gone = everything.traits.features - traits.features
         assert gone - {SUBGROUP_SIZE_CONTROL} <= {feature}
+
+
+@pytest.mark.parametrize(
+    "name, instead",
+    [
+        ("subgroupss", "did you mean 'subgroups'?"),
+        ("subgroup_size_control", "did you mean 'subgroup-size-control'?"),
+        ("f16", "did you mean 'shader-f16'?"),
+        ("subgroup_id", "did you mean 'subgroups'?"),
+        ("timers", "expected one of buffer_view, "),
+    ],
+)
+def test_an_unknown_feature_is_not_left_out(name: str, instead: str) -> None:
+    with pytest.raises(WebnormError) as raised:
+        open_device(without=frozenset({"linear_indexing", name}))
+    assert str(raised.value).startswith(f"without: unknown feature {name!r}; {instead}")

@@ -108,6 +108,13 @@ def controlled(least: int, most: int) -> Traits:
     return replace(GPU, features=features, subgroup_min_size=least, subgroup_max_size=most)
 
 
+def test_wgsls_name_of_a_feature_leads_to_webgpus(tmp_path: Path) -> None:
+    text = HEADER.replace("{feature}", "f16").replace("{has}", "1")
+    message = r"mine.wgsl:\d+: unknown feature 'f16'; did you mean 'shader-f16'\?"
+    with pytest.raises(WebnormError, match=message):
+        kernel(tmp_path, text=text)
+
+
 def test_a_subgroup_size_needs_the_feature_and_the_size(tmp_path: Path) -> None:
     mine = kernel(tmp_path)
     shader = rendered(mine, controlled(8, 32))
@@ -137,6 +144,71 @@ def test_a_subgroup_size_without_its_attribute_is_an_error(tmp_path: Path) -> No
     text = HEADER.replace("@subgroup_size({{{{ fixed }}}})", "")
     with pytest.raises(WebnormError, match=r"pass main has subgroup_size 16, but its function has no @sub"):
         rendered(kernel(tmp_path, text=text), controlled(8, 32))
+
+
+@pytest.mark.parametrize(
+    "attribute, found",
+    [
+        ("// @subgroup_size(16)\n", "no @subgroup_size(16)"),
+        ("/* @subgroup_size(16) */", "no @subgroup_size(16)"),
+        ("@subgroup_size(16) @compute @workgroup_size(16) fn other() {{}}\n", "no @subgroup_size(16)"),
+        ("@subgroup_size(8)", "@subgroup_size(8)"),
+    ],
+)
+def test_another_attribute_than_that_of_the_pass_is_an_error(
+    attribute: str, found: str, tmp_path: Path
+) -> None:
+    text = HEADER.replace("@subgroup_size({{{{ fixed }}}})", attribute)
+    with pytest.raises(WebnormError) as raised:
+        rendered(kernel(tmp_path, text=text), controlled(8, 32))
+    expected = f"pass main has subgroup_size 16, but its function has {found}; "
+    assert expected in str(raised.value)
+
+
+def test_an_attribute_that_the_header_lacks_is_an_error(tmp_path: Path) -> None:
+    text = HEADER.replace(
+        "{{% if fixed %}}@subgroup_size({{{{ fixed }}}}){{% endif %}}", "@subgroup_size(16)"
+    )
+    assert rendered(kernel(tmp_path, text=text), controlled(8, 32)).subgroup_sizes == [16]
+    with pytest.raises(WebnormError, match=r"pass main has subgroup_size 0, .* has @subgroup_size\(16\)"):
+        rendered(kernel(tmp_path, text=text), GPU)
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    ["@subgroup_size (16)", "@subgroup_size( 16i, )", "const LANES = 2u * 8u; @subgroup_size(LANES)"],
+)
+def test_the_attribute_may_have_any_form(attribute: str, tmp_path: Path) -> None:
+    text = HEADER.replace("@subgroup_size({{{{ fixed }}}})", attribute)
+    assert rendered(kernel(tmp_path, text=text), controlled(8, 32)).subgroup_sizes == [16]
+
+
+@pytest.mark.parametrize("size, number", [("3", 3), ("-4", -4), ('"4 - 8"', -4), ('"6 * 8"', 48)])
+def test_a_subgroup_size_is_a_power_of_two(size: str, number: int, tmp_path: Path) -> None:
+    text = HEADER.replace('subgroup_size = "fixed"', f"subgroup_size = {size}")
+    message = rf"mine.wgsl:\d+: subgroup_size is {number}; expected a power of two, or 0"
+    with pytest.raises(WebnormError, match=message):
+        kernel(tmp_path, text=text)
+
+
+def test_immediates_without_their_feature_are_an_error(tmp_path: Path) -> None:
+    comment = "{{% if wanted %}} var<immediate> own: u32; {{% endif %}} // var<immediate> none: u32;\n"
+    mine = kernel(tmp_path, text=HEADER.replace("{{% if fixed", comment + "{{% if fixed"))
+    line = mine.path.read_text().splitlines().index(comment.strip().format()) + 1
+    message = rf"mine.wgsl:{line}: var<immediate> own is in a variant without the feature immediate_address_"
+    with pytest.raises(WebnormError, match=message):
+        rendered(mine, GPU, wanted=1)
+    assert rendered(mine, GPU, wanted=0).text
+
+
+@pytest.mark.parametrize(
+    "size, required",
+    [("16", True), ('"2 * 8"', True), ("0", False), ('"fixed"', False), ('"16 // 0"', False)],
+)
+def test_a_feature_is_required_if_no_variant_is_without_it(size: str, required: bool, tmp_path: Path) -> None:
+    text = HEADER.replace('subgroup_size = "fixed"', f"subgroup_size = {size}")
+    found = kernel(tmp_path, text=text).required_features
+    assert found == ({"subgroups", "subgroup-size-control"} if required else set())
 
 
 def test_the_feature_for_subgroup_sizes_follows_from_the_pass(tmp_path: Path) -> None:

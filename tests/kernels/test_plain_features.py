@@ -133,6 +133,15 @@ def test_the_size_of_subgroups_is_read_from_the_text(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("size", ["0x20", "2 * LANES", "LANES + 16u"])
+def test_the_size_of_subgroups_may_be_an_expression(size: str, tmp_path: Path) -> None:
+    text = TEXT.replace("@compute", f"const LANES = 16u;\n@subgroup_size({size}) @compute")
+    traits = replace(EVERYTHING, subgroup_min_size=16, subgroup_max_size=16)
+    assert refusal(plain(tmp_path, text), traits) == (
+        "needs subgroups of 32 invocations; the adapter has subgroups of 16"
+    )
+
+
 def test_buffers_and_linear_indices(tmp_path: Path) -> None:
     kernel = plain(tmp_path, VIEWS)
     shader = rendered(kernel, "browser")

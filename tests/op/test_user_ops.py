@@ -734,7 +734,7 @@ def test_a_misspelt_name_of_a_kernel_has_a_suggestion(
             UNIFORM,
             f"{UNIFORM}\nvar<immediate> more: u32;",
             TOML,
-            "plain.wgsl:4: the text has a second immediate variable; use one struct for all values",
+            "plain.wgsl:4: the text has both a uniform and an immediate variable; use one struct",
         ),
         (
             "",

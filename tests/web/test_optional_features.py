@@ -195,6 +195,12 @@ def test_a_device_gets_the_text_of_its_class(kernel: str, tmp_path: Path) -> Non
     assert_each_class_gets_its_own_text(bundle_of(request), request)
 
 
+def test_a_feature_that_depends_on_the_rows_is_not_exported(tmp_path: Path) -> None:
+    kernel = KERNEL.replace('= "linear"', '= "linear and rows > 100"')
+    with pytest.raises(WebnormError, match="kernel mine compiles the number of rows in"):
+        bundle_of(asked(tmp_path, kernel))
+
+
 @pytest.mark.parametrize("op", NORMS)
 def test_kernels_without_optional_features_have_the_plain_classes(op: str) -> None:
     declared = frozenset().union(*(kernel.features for kernel in discover() if kernel.op.name == op))

@@ -26,6 +26,7 @@ from webnorm.kernels.headers.traits import (
     SMALLEST_SUBGROUP,
     SUBGROUP_SIZE_CONTROL,
     Traits,
+    unknown_feature,
 )
 
 if TYPE_CHECKING:
@@ -478,7 +479,8 @@ def open_device(
     Raises
     ------
     WebnormError
-        adapter is not an AdapterInfo, a limit is unknown or above the adapter's, or there is no adapter.
+        adapter is not an AdapterInfo, a limit or a feature is unknown, a limit is above the adapter's, or
+        there is no adapter.
 
     Examples
     --------
@@ -493,6 +495,9 @@ def open_device(
     given = _checked_limits(adapter, {} if limits is None else limits)
     if not isinstance(without, frozenset | set | tuple | list) or set(map(type, without)) - {str}:
         raise WebnormError(f"without is {shown(without)}; expected a set of feature names")
+    known = (*KNOWN_FEATURES, _TIMESTAMPS)
+    for name in sorted({*without} - {*known}):
+        raise WebnormError(f"without: {unknown_feature(name, known)}")
     native = _requested_features(adapter, set(without))
     with opening:
         try:

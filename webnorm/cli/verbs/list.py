@@ -263,7 +263,8 @@ def _answer(served: Sequence[_Listed]) -> str:
 
 def _features(kernel: Kernel) -> dict[str, str]:
     """Return the features that a kernel uses, each "required" or "optional"."""
-    return {name: "required" if tree == 1 else "optional" for name, tree in kernel.features.items()}
+    required = kernel.required_features
+    return {name: "required" if name in required else "optional" for name in kernel.features}
 
 
 def _refused(served: Sequence[_Listed]) -> str | None:

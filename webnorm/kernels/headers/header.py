@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, reduce
 from pathlib import Path
@@ -28,7 +29,7 @@ from webnorm.kernels.headers.plain import (
     subgroup_sizes,
 )
 from webnorm.kernels.headers.toml_fields import TomlFields
-from webnorm.kernels.headers.traits import IMMEDIATES, KNOWN_FEATURES, SUBGROUP_SIZE_CONTROL
+from webnorm.kernels.headers.traits import IMMEDIATES, KNOWN_FEATURES, SUBGROUP_SIZE_CONTROL, unknown_feature
 from webnorm.kernels.headers.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTES, names_of, template_names_of
 from webnorm.op import expression
 from webnorm.op.expression import Tree
@@ -347,7 +348,7 @@ class _Header(TomlFields):
             found["pass"] = [{"entry_point": next(iter(entries)), "workgroup_count": counts}]
         passes = table.get("pass", found.get("pass"))
         if isinstance(passes, list):
-            wide, fixed = reads_grid(text), subgroup_sizes(text)
+            wide, fixed = reads_grid(text), subgroup_sizes(text, axes)
             found["pass"] = [
                 {
                     "workgroup_size": entries[entry],
@@ -441,7 +442,8 @@ class _Header(TomlFields):
     def features(self, known: Sequence[str]) -> dict[str, Tree]:
         features = {}
         for name, text in self.mapping("features").items():
-            self.check_known(name, "feature", name, KNOWN_FEATURES)
+            if name not in KNOWN_FEATURES:
+                raise self.complaint(name, str(unknown_feature(name)), meant=name)
             if name == SUBGROUP_SIZE_CONTROL:
                 message = f"feature {name!r} follows from subgroup_size; set it in [[pass]] instead"
                 raise self.complaint(name, message)
@@ -544,8 +546,20 @@ class _Header(TomlFields):
                 self.tree("when", entry.get("when", 1), known),
                 self.tree("iterations", entry.get("iterations", 0), known),
                 tuple(grid) if len(grid) > 1 else (),
-                self.tree("subgroup_size", entry.get("subgroup_size", 0), known),
+                self.subgroup_size(entry.get("subgroup_size", 0), known),
             )
+
+    def subgroup_size(self, size: object, known: Sequence[str]) -> Tree:
+        """Return the subgroup size of a pass. A number is checked here, because no adapter may have it."""
+        tree = self.tree("subgroup_size", size, known)
+        number: Tree = tree
+        # An error in a part, such as a division by zero, is reported where the value is needed.
+        with suppress(WebnormError):
+            number = expression.simplify(tree, {})
+        if isinstance(number, int) and (number < 0 or number & (number - 1)):
+            wanted = "a power of two, or 0 if the driver chooses"
+            raise self.wrong_value("subgroup_size", "subgroup_size", number, wanted)
+        return tree
 
     def grid(self, counts: object, known: Sequence[str]) -> list[Tree]:
         """Return the workgroups: one total count, or a count for each of two or three directions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -153,6 +154,18 @@ class Kernel:
     def rule_numbers(self) -> list[int]:
         """The numbers in the kernel's requirements that may be sizes."""
         return sizes_in(one.rule for one in self.require)
+
+    @property
+    def required_features(self) -> frozenset[str]:
+        """The features that all variants use on all adapters: their conditions are numbers other than 0."""
+
+        def holds(tree: Tree) -> bool:
+            with suppress(WebnormError):
+                value = expression.simplify(tree, {})
+                return isinstance(value, int) and value != 0
+            return False
+
+        return frozenset(name for name, tree in self.features.items() if holds(tree))
 
     @property
     def label(self) -> str:

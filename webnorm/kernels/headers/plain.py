@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,10 @@ _IMMEDIATE = re.compile(r"\bvar\s*<\s*immediate\s*,?\s*>\s*(\w+)\s*:\s*([^;]+?)\
 _NUMBER = re.compile(r"@(group|binding)\s*\(\s*(\w+?)\s*,?\s*\)")
 _STRUCT = re.compile(r"\bstruct\s+(\w+)\s*\{([^}]*)\}")
 _MEMBER = re.compile(r"((?:@\w+\s*(?:\([^)]*\))?\s*)*)(\w+)\s*:\s*([\w<>, ]+?)\s*$")
-_ENTRY = re.compile(_ATTRIBUTES + r"fn\s+(\w+)")
+_FUNCTION = re.compile(r"\bfn\s+(\w+)")
+_DECLARATION_END = re.compile(r"[;{}]")
 _SIZE = re.compile(r"@workgroup_size\s*\(([^)]*)\)")
-_SUBGROUP_SIZE = re.compile(r"@subgroup_size\s*\(\s*(\d+)[iu]?\s*,?\s*\)")
+_SUBGROUP_SIZE = re.compile(r"@subgroup_size\s*\(([^()]*)\)")
 _OVERRIDE = re.compile(
     r"(?:@id\s*\(\s*\w+\s*\)\s*)?\boverride\s+(\w+)\s*(?::\s*(\w+))?\s*(?:=\s*([^;]+?))?\s*;"
 )
@@ -171,14 +172,33 @@ def reads_grid(text: str) -> bool:
     return _GRID.search(_code(text)) is not None
 
 
-def subgroup_sizes(text: str) -> dict[str, int]:
-    """Return the size in the attribute @subgroup_size of each entry point that has one."""
-    found = ((name, _SUBGROUP_SIZE.search(attributes)) for attributes, name in _ENTRY.findall(_code(text)))
-    return {name: int(size[1]) for name, size in found if size}
+def immediate_variables(text: str) -> list[tuple[str, int]]:
+    """Return the name and the line of each var<immediate>."""
+    if "immediate" not in text:
+        # Saves the search for comments.
+        return []
+    code = _code(text)
+    return [(one[1], code.count("\n", 0, one.start()) + 1) for one in _IMMEDIATE.finditer(code)]
+
+
+def subgroup_sizes(text: str, axes: Collection[str] = ()) -> dict[str, str]:
+    """Return the entry points with the attribute @subgroup_size, each with its size as an expression."""
+    return {name: sizes[0] for name, sizes in _attribute_values(text, _SUBGROUP_SIZE, axes) if sizes}
 
 
 def entry_points(text: str, axes: Collection[str] = ()) -> dict[str, str]:
     """Return the compute entry points of a text, each with its workgroup size as an expression."""
+    return {name: " * ".join(sizes) for name, sizes in _attribute_values(text, _SIZE, axes)}
+
+
+def _attribute_values(
+    text: str, attribute: re.Pattern[str], axes: Collection[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the compute entry points with an attribute, each with the attribute's values.
+
+    The values are expressions of the header's language. Constants of the text are replaced by their values,
+    except for those with the name of an axis.
+    """
     code = _code(text)
     known = dict(_CONSTANT.findall(code))
 
@@ -195,13 +215,13 @@ def entry_points(text: str, axes: Collection[str] = ()) -> dict[str, str]:
             text,
         )
 
-    found: dict[str, str] = {}
-    for attributes, name in _ENTRY.findall(code):
-        size = _SIZE.search(attributes)
-        if "@compute" in attributes and size:
-            parts = [part.strip() for part in size[1].split(",") if part.strip()]
-            found[name] = " * ".join(f"({value(part)})" for part in parts)
-    return found
+    for declaration in _DECLARATION_END.split(code):
+        function = _FUNCTION.search(declaration)
+        attributes = declaration[: function.start()] if function else ""
+        found = attribute.search(attributes)
+        if function and found and "@compute" in attributes:
+            parts = [part.strip() for part in found[1].split(",") if part.strip()]
+            yield function[1], [f"({value(part)})" for part in parts]
 
 
 def read_plain(
@@ -243,7 +263,7 @@ def read_plain(
         numbers_only = kind in structs and structs[kind] and all(of in _LAYOUT for _, of, _ in structs[kind])
         if space == "uniform" or (numbers_only and name not in op.named):
             if uniform:
-                raise _second(path, line, "uniform")
+                raise _second(path, line, "a second uniform")
             # A struct of numbers in storage serves as a uniform.
             last = found.end(3) if found[3] else found.end(2)
             uniform = {**numbers, "space": (found.start(2), last)}
@@ -258,7 +278,7 @@ def read_plain(
     for found in immediate:
         line = code.count("\n", 0, found.start()) + 1
         if uniform or found is not immediate[0]:
-            raise _second(path, line, "immediate")
+            raise _second(path, line, "both a uniform and an immediate" if uniform else "a second immediate")
         words = words_of(line, found[1], _without_aliases(found[2], aliases))
     _check_variables(path, variables, op)
     overrides = tuple((one.span(), one[1], one[2] or "", one[3] or "") for one in _OVERRIDE.finditer(code))
@@ -269,9 +289,9 @@ def read_plain(
     )
 
 
-def _second(path: Path, line: int, space: str) -> WebnormError:
+def _second(path: Path, line: int, what: str) -> WebnormError:
     """Return the error for numbers in two variables."""
-    return _error(path, line, f"the text has a second {space} variable; use one struct for all values")
+    return _error(path, line, f"the text has {what} variable; use one struct for all values")
 
 
 def _check_names(
@@ -397,7 +417,7 @@ def _words(
             raise _error(
                 path, line, f"{member} is {of}; [bindings] has {len(parts)} names for it, expected {width}"
             )
-        where = f"member {member} of {kind}" if kind in structs else f"uniform {member}"
+        where = f"member {member} of {kind}" if kind in structs else f"variable {member}"
         found += [(_word(path, line, where, name, scalar, op, constants), scalar) for name in parts]
         found += [("", "u32")] * (end - len(found))
     # The size of a struct is a multiple of its alignment.

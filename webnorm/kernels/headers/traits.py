@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from webnorm.errors import WebnormError, unknown
+
 SUBGROUP_SIZE_CONTROL = "subgroup-size-control"
 SHADER_F16 = "shader-f16"
 IMMEDIATES = "immediate_address_space"
@@ -54,6 +56,12 @@ class Traits:
 
 # WebGPU's default limits, and subgroups, which a page has to request.
 BROWSER = Traits(frozenset({"subgroups"}), max_invocations=256, workgroup_storage=16384, software=False)
+
+
+def unknown_feature(name: str, known: Iterable[str] = KNOWN_FEATURES) -> WebnormError:
+    """Return the error for a feature that does not exist, such as WGSL's name of WebGPU's feature."""
+    of_directives = {directive: feature for feature, directive in DEVICE_FEATURES.items()}
+    return unknown("feature", name, known, like=of_directives.get(name))
 
 
 def name_in_expressions(feature: str) -> str:

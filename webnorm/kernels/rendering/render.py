@@ -18,6 +18,7 @@ from webnorm.files.atomic import resolved
 from webnorm.kernels.headers.header import home
 from webnorm.kernels.headers.kernel import Kernel, Per, ScratchBuffer
 from webnorm.kernels.headers.parameters import call_words, place_words
+from webnorm.kernels.headers.plain import immediate_variables, subgroup_sizes
 from webnorm.kernels.headers.sources import note_files, stamp, wgsl_root
 from webnorm.kernels.headers.traits import IMMEDIATES, Traits, enable_directives, required_language
 from webnorm.kernels.headers.variants import COUNTS, Variant
@@ -505,7 +506,7 @@ def render_shader(
         rendering = _traced(_rendered(request, texts), tracing, bindings, passes)
     else:
         rendering = _rendered_plain(kernel, problem, bindings, request, names)
-    _check_subgroup_sizes(rendering.text, passes, kernel.path)
+    _check_declarations(rendering, features, passes, kernel.path)
     return Shader(
         variant=variant,
         problem=problem,
@@ -535,15 +536,45 @@ def _feature_names(features: Set[str], target: Target) -> dict[str, Any]:
     }
 
 
+def _check_declarations(
+    rendering: Rendering, features: Set[str], passes: Sequence[RenderedPass], path: Path
+) -> None:
+    """Raise WebnormError if the text and the header differ about subgroup sizes or immediates."""
+    _check_subgroup_sizes(rendering.text, passes, path)
+    if IMMEDIATES in features:
+        return
+    # naga accepts such a text, but nothing sets the numbers.
+    for name, line in immediate_variables(rendering.text):
+        file, number = rendering.origins[line - 1]
+        raise WebnormError(
+            f"{file}:{number}: var<immediate> {name} is in a variant without the feature {IMMEDIATES}; add "
+            "the feature to [features], or remove the variable",
+            SourceLocation(file, number),
+        )
+
+
 def _check_subgroup_sizes(text: str, passes: Sequence[RenderedPass], path: Path) -> None:
-    """Raise WebnormError if an entry point lacks the attribute for the subgroup size of its pass."""
+    """Raise WebnormError if an entry point's attribute for the subgroup size differs from its pass."""
+    found = subgroup_sizes(text)
     for each in passes:
-        own = rf"@subgroup_size\(\s*{each.subgroup_size}u?\s*\)"
-        if each.subgroup_size and not re.search(rf"{own}[^;{{}}]*\bfn\s+{each.entry_point}\b", text):
-            raise WebnormError(
-                f"{path}: pass {each.entry_point} has subgroup_size {each.subgroup_size}, but its function "
-                f"has no @subgroup_size({each.subgroup_size}); add the attribute before `fn`"
-            )
+        size, written = each.subgroup_size, found.get(each.entry_point)
+        if written is None and size:
+            shown, remedy = f"no @subgroup_size({size})", "add the attribute before `fn`"
+        elif written is not None and (own := _number(written)) not in (None, size):
+            shown, remedy = f"@subgroup_size({own})", "use one size in [[pass]] and in the attribute"
+        else:
+            continue
+        raise WebnormError(
+            f"{path}: pass {each.entry_point} has subgroup_size {size}, but its function has {shown}; "
+            f"{remedy}"
+        )
+
+
+def _number(text: str) -> int | None:
+    """Return the value of an expression in a text; None if only the compiler can evaluate it."""
+    with suppress(WebnormError):
+        return expression.evaluate(expression.parse(text), {})
+    return None
 
 
 def _check_arguments(variant: object, problem: object, target: object, traits: object, roots: object) -> None:

@@ -164,7 +164,10 @@ def _shape(tensor: Tensor, problem: Problem, axis_values: Sequence[int]) -> list
 
 def automatic_variants(kernels: Sequence[Kernel]) -> Chooser:
     """Return a chooser of the best exportable kernel for each class of adapters."""
-    taken = [kernel for kernel in kernels if _bound_to_rows(kernel) is None]
+    reasons = [_bound_to_rows(kernel) for kernel in kernels]
+    taken = [kernel for kernel, why in zip(kernels, reasons, strict=True) if why is None]
+    if reasons and not taken:
+        return Chooser.among([], lambda problem, traits: (None, str(reasons[0])))
     return Chooser.among(taken, lambda problem, traits: best_variant(taken, problem, traits))
 
 
