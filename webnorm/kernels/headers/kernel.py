@@ -157,7 +157,7 @@ class Kernel:
 
     @property
     def required_features(self) -> frozenset[str]:
-        """The features that all variants use on all adapters: their conditions are numbers other than 0."""
+        """The features that every variant uses on every adapter, since their conditions are constant."""
 
         def holds(tree: Tree) -> bool:
             with suppress(WebnormError):
