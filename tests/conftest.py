@@ -33,6 +33,16 @@ settings.load_profile("unhurried")
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests of engines if the environment takes their driver away: they have no OpenGL."""
+    files = os.environ.get("VK_DRIVER_FILES")
+    gone = files is not None and not any(map(os.path.exists, files.split(os.pathsep)))
+    if gone and item.get_closest_marker("vulkan"):
+        reason = f"No Vulkan driver: VK_DRIVER_FILES is {files}, which does not exist."
+        tiers.excuse("browser", "firefox", reason=reason)
+        pytest.skip(reason)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run groups first, because the other processes wait for a group that starts last."""
     tiers.mark_slow(items)

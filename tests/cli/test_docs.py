@@ -192,7 +192,11 @@ def run_command(command: Command, folder: Path, cases: Callable[[int], tuple[Cas
             assert missing_lines(command.output, done.stdout + done.stderr) == [], done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.vulkan] * (page.name == "engines.md")) for page in DOCUMENTS],
+    ids=name_of,
+)
 def test_python(page: Path, tmp_path: Path, device: Device) -> None:
     """The blocks of a page run in one process, each with its own names."""
     runs = [

@@ -93,6 +93,7 @@ def check(engine: str, **options: Any) -> Any:
     return webnorm.check("naive", cases="cols-3", engine=engine, **options)
 
 
+@pytest.mark.vulkan
 def test_an_engine_runs_the_corpus(engine: str) -> None:
     found = check(engine, seed=1)
     assert [one.status for one in found.results] == ["pass"] and found.results[0].watched
@@ -100,6 +101,7 @@ def test_an_engine_runs_the_corpus(engine: str) -> None:
     assert found.report.device["wgpu"] != webnorm.find_adapter().description()["wgpu"]
 
 
+@pytest.mark.vulkan
 @pytest.mark.slow
 def test_an_engine_is_as_in_the_table(engine: str) -> None:
     for op in OPS:
@@ -118,6 +120,7 @@ def test_an_engine_is_as_in_the_table(engine: str) -> None:
     assert found == expected | {(op, "portable"): "pass" for op in OPS}
 
 
+@pytest.mark.vulkan
 @pytest.mark.slow
 def test_an_error_names_the_line_of_the_template(engine: str, tmp_path: Path) -> None:
     kernel = (webnorm.select(webnorm.discover(), "naive")).path.read_text(encoding="utf-8")
@@ -132,6 +135,7 @@ def test_an_error_names_the_line_of_the_template(engine: str, tmp_path: Path) ->
     assert f"wrong.wgsl:{at + 2}" in str(result.reason) and "never_defined" in str(result.reason)
 
 
+@pytest.mark.vulkan
 def test_an_engine_reads_a_mapped_buffer(engine: str) -> None:
     """Times come from buffers that are mapped, which WebGPU does not copy from."""
     with Worker(engine=engine) as worker:

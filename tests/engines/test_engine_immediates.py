@@ -9,6 +9,7 @@ from immediates import assert_equal, compared_in_worker
 from webnorm.lab.process.worker import Worker
 
 
+@pytest.mark.vulkan
 @pytest.mark.parametrize("engine", ENGINES)
 def test_immediates_change_no_bit_in_an_engine(engine: str) -> None:
     if reason := missing(engine):

@@ -125,6 +125,7 @@ def test_both_paths_are_right_in_this_process(op: str, device: Device) -> None:
     assert paths(webnorm.check(KERNEL, op=op, cases=case, constants={AXIS: 0})) == {(0, "pass")}
 
 
+@pytest.mark.vulkan
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", sorted(ENGINES))
 def test_both_paths_are_right_in_every_engine(engine: str) -> None:

@@ -151,6 +151,7 @@ def test_buffers_and_linear_indices(tmp_path: Path) -> None:
     assert refusal(kernel, BROWSER) == "needs the feature 'buffer_view', which the engine's WGSL lacks"
 
 
+@pytest.mark.vulkan
 def test_buffers_and_linear_indices_run_in_dawn(tmp_path: Path) -> None:
     if reason := dawn.missing_in_python():
         pytest.skip(reason)

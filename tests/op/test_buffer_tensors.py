@@ -97,6 +97,7 @@ def test_tensors_of_32_bits_become_buffers(folder: Path, dtype: str, of_x: str) 
     assert declared == {"x": of_x, "z": "buffer", "codes": "array<u32>", "y": of_x}
 
 
+@pytest.mark.vulkan
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_views_run_in_dawn(folder: Path, dtype: str) -> None:
     if reason := dawn.missing_in_python():

@@ -55,6 +55,7 @@ def visit(folder: Path, query: str = "", page: str = PAGE) -> Any:
     return found.report
 
 
+@pytest.mark.vulkan
 def test_a_package_is_checked_and_timed(tmp_path: Path) -> None:
     folder = Export("layer_norm", (64,), "float16", ("residual",)).write(tmp_path / "package")
     report = visit(folder)
@@ -72,6 +73,7 @@ def test_a_package_is_checked_and_timed(tmp_path: Path) -> None:
     assert sized == ("subgroups" in report["features"])
 
 
+@pytest.mark.vulkan
 @pytest.mark.slow
 def test_the_lab_runs_the_ladder(lab_folder: Path) -> None:
     report = visit(lab_folder, "?run=1&op=layer_norm&cols=256&dtype=float32&rows=64", "index.html")

@@ -296,6 +296,7 @@ def test_dawn_uses_the_features(engine: str, package: Path, driver: None) -> Non
     assert not has(without, "8-subgroups-language-sizes") and has(without, "8-portable-language")
 
 
+@pytest.mark.vulkan
 @pytest.mark.parametrize("engine", ["firefox", "deno"])
 def test_naga_gets_the_fallback(engine: str, package: Path) -> None:
     report = visited(package, engine)

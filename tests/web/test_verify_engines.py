@@ -441,6 +441,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Export("layer_norm", (64,), "float16").write(tmp_path_factory.mktemp("package") / "ln")
 
 
+@pytest.mark.vulkan
 @needs_tint
 @pytest.mark.parametrize("name", ["chromium", "firefox", "node", "deno"])
 def test_a_package_in_a_real_engine(
