@@ -32,7 +32,6 @@ settings.register_profile("unhurried", deadline=None, suppress_health_check=[Hea
 settings.load_profile("unhurried")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip tests of engines if the environment takes their driver away: they have no OpenGL."""
     files = os.environ.get("VK_DRIVER_FILES")
@@ -43,6 +42,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run groups first, because the other processes wait for a group that starts last."""
     tiers.mark_slow(items)
