@@ -238,6 +238,15 @@ def simplify(tree: Tree, values: Mapping[str, int]) -> Tree:
     return value if -LARGEST <= value <= LARGEST else _bounded(value, shown(tree))
 
 
+def constant(tree: Tree) -> int | None:
+    """Return the value that a tree has for all values of its names; None if it has none, or an error."""
+    try:
+        value = simplify(tree, {})
+    except WebnormError:
+        return None
+    return value if isinstance(value, int) else None
+
+
 def evaluate(tree: Tree, values: Mapping[str, int]) -> int:
     """Return the value of the tree.
 

@@ -9,7 +9,6 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache, reduce
 from pathlib import Path
@@ -552,11 +551,9 @@ class _Header(TomlFields):
     def subgroup_size(self, size: object, known: Sequence[str]) -> Tree:
         """Return the subgroup size of a pass. A number is checked here, because no adapter may have it."""
         tree = self.tree("subgroup_size", size, known)
-        number: Tree = tree
         # An error in a part, such as a division by zero, is reported where the value is needed.
-        with suppress(WebnormError):
-            number = expression.simplify(tree, {})
-        if isinstance(number, int) and (number < 0 or number & (number - 1)):
+        number = expression.constant(tree)
+        if number is not None and (number < 0 or number & (number - 1)):
             wanted = "a power of two, or 0 if the driver chooses"
             raise self.wrong_value("subgroup_size", "subgroup_size", number, wanted)
         return tree

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -158,14 +157,7 @@ class Kernel:
     @property
     def required_features(self) -> frozenset[str]:
         """The features that every variant uses on every adapter, since their conditions are constant."""
-
-        def holds(tree: Tree) -> bool:
-            with suppress(WebnormError):
-                value = expression.simplify(tree, {})
-                return isinstance(value, int) and value != 0
-            return False
-
-        return frozenset(name for name, tree in self.features.items() if holds(tree))
+        return frozenset(name for name, tree in self.features.items() if expression.constant(tree))
 
     @property
     def label(self) -> str:

@@ -573,7 +573,7 @@ def _check_subgroup_sizes(text: str, passes: Sequence[RenderedPass], path: Path)
 def _number(text: str) -> int | None:
     """Return the value of an expression in a text; None if only the compiler can evaluate it."""
     with suppress(WebnormError):
-        return expression.evaluate(expression.parse(text), {})
+        return expression.constant(expression.parse(text))
     return None
 
 
