@@ -1,0 +1,51 @@
+"""The sizes of symbolic dimensions: given ones, and defaults by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from webnorm.errors import WebnormError, unknown
+
+# Defaults by what a name contains; the first that fits counts. A cache that is not filled has no rows.
+BATCH, SEQUENCE, IMAGE = 1, 128, 64
+_DEFAULTS = (
+    (re.compile(r"past|cache", re.IGNORECASE), SEQUENCE),
+    (re.compile(r"batch|^n$|^b$|beam", re.IGNORECASE), BATCH),
+    (re.compile(r"height|width|^h$|^w$|sample_size", re.IGNORECASE), IMAGE),
+)
+
+
+@dataclass
+class Dimensions:
+    """The sizes of a model's symbolic dimensions.
+
+    Attributes
+    ----------
+    given : Mapping
+        Sizes by name, from the user.
+    assumed : dict
+        The defaults that were used, by name.
+    """
+
+    given: Mapping[str, int]
+    assumed: dict[str, int] = field(default_factory=dict)
+    _used: set[str] = field(default_factory=set)
+
+    def size(self, name: str, axis: int | None = None) -> int:
+        """Return the size of a dimension; `axis` is its position in an input's shape."""
+        if name in self.given:
+            self._used.add(name)
+            return self.given[name]
+        default = next((size for pattern, size in _DEFAULTS if pattern.search(name)), None)
+        self.assumed[name] = default or (BATCH if axis == 0 else SEQUENCE)
+        return self.assumed[name]
+
+    def check_used(self) -> None:
+        """Raise WebnormError for a given dimension that the model does not have."""
+        for name in self.given:
+            if name not in self._used:
+                if not self.assumed:
+                    raise WebnormError(f"--dim {name} has no effect: every other dimension of the model is fixed")
+                raise unknown("dimension", name, self.assumed)
