@@ -33,12 +33,13 @@ class Dimensions:
     assumed: dict[str, int] = field(default_factory=dict)
     _used: set[str] = field(default_factory=set)
 
-    def size(self, name: str, axis: int | None = None) -> int:
+    def size(self, name: str, axis: int | None = None, default: int | None = None) -> int:
         """Return the size of a dimension; `axis` is its position in an input's shape."""
         if name in self.given:
             self._used.add(name)
             return self.given[name]
-        default = next((size for pattern, size in _DEFAULTS if pattern.search(name)), None)
+        if default is None:
+            default = next((size for pattern, size in _DEFAULTS if pattern.search(name)), None)
         self.assumed[name] = default or (BATCH if axis == 0 else SEQUENCE)
         return self.assumed[name]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from webnorm.models.norm_match import NormMatch, silu_input
 from webnorm.models.onnx_graph import OnnxGraph, OnnxNode, other_input
 
-# sqrt(2) in the exact GELU.
+# Reshapes between a norm and its weight, as gated norms of groups have.
+_MOST_RESHAPES = 2
 _GELU_OPS = ("Gelu", "FastGelu", "QuickGelu")
 # The ops that have an activation behind them.
 _ACTIVATED = ("group_norm", "layer_norm", "rms_norm")
 _ROW_NORMS = ("layer_norm", "rms_norm")
-_VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
 
 
 def extend(found: NormMatch) -> None:
@@ -69,6 +69,10 @@ def _next(found: NormMatch, op: str) -> tuple[OnnxNode, str, str] | None:
     """Return the only node behind y if it is of this op, its other input, and y's name there."""
     graph = found.graph
     step = graph.only_reader(found.y)
+    for _ in range(_MOST_RESHAPES):
+        if step is None or step[0].op not in ("Reshape", "Flatten") or not step[0].output(0):
+            break
+        step = graph.only_reader(step[0].output(0))
     if step is None or step[0].op != op or len(step[0].inputs) != 2:
         return None
     node, seen = step
@@ -223,7 +227,7 @@ def _add_scores(found: NormMatch) -> None:
     if node is None or node.op not in ("Mul", "Div"):
         return
     factor = graph.scalar(node.input(1))
-    if factor is not None and graph.made_by(node.input(0), "MatMul") is not None and factor:
+    if factor not in (None, 0.0, 1.0) and graph.made_by(node.input(0), "MatMul") is not None:
         found.scalars["scale"] = factor if node.op == "Mul" else 1 / factor
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from webnorm.models.norm_match import NormMatch
+from webnorm.models.norm_match import NormMatch, without_ones
 from webnorm.models.onnx_graph import OnnxGraph, OnnxNode
 
 # ONNX's MeanVarianceNormalization adds this number to the standard deviation instead of the variance.
@@ -40,7 +40,8 @@ def _trailing(found: NormMatch, axis: int) -> None:
 def _row_norm(op: str) -> Callable[[OnnxGraph, OnnxNode], NormMatch]:
     def build(graph: OnnxGraph, node: OnnxNode) -> NormMatch:
         found = _begun(graph, op, node, node.attributes.get("epsilon", _ONNX_EPS))
-        found.weight, found.bias = node.input(1), node.input(2)
+        found.weight = without_ones(graph, node.input(1), 1)
+        found.bias = without_ones(graph, node.input(2), 0)
         _trailing(found, node.attributes.get("axis", -1))
         if any(graph.readers_of(name) or name in graph.outputs for name in node.outputs[1:3] if name):
             found.options.append("return_stats")
@@ -77,7 +78,8 @@ def _embedding_norm(graph: OnnxGraph, node: OnnxNode) -> NormMatch:
 def _group_norm(graph: OnnxGraph, node: OnnxNode) -> NormMatch:
     """Match ONNX's GroupNormalization and onnxruntime's GroupNorm and SkipGroupNorm."""
     found = _begun(graph, "group_norm", node, node.attributes.get("epsilon", _ONNX_EPS))
-    found.weight, found.bias = node.input(1), node.input(2)
+    found.weight = without_ones(graph, node.input(1), 1)
+    found.bias = without_ones(graph, node.input(2), 0)
     own = node.op == "GroupNormalization"
     found.groups = int(node.attributes.get("num_groups" if own else "groups", 0))
     last = not own and bool(node.attributes.get("channels_last", 1))
@@ -109,11 +111,8 @@ def set_channels(found: NormMatch, channels_last: bool = False) -> None:
 
 def _instance_norm(graph: OnnxGraph, node: OnnxNode) -> NormMatch:
     found = _begun(graph, "group_norm", node, node.attributes.get("epsilon", _ONNX_EPS))
-    found.weight, found.bias = node.input(1), node.input(2)
-    if {*(graph.constant(found.weight) or (0,))} == {1.0}:
-        found.weight = ""
-    if {*(graph.constant(found.bias) or (1,))} == {0.0}:
-        found.bias = ""
+    found.weight = without_ones(graph, node.input(1), 1)
+    found.bias = without_ones(graph, node.input(2), 0)
     set_channels(found)
     return found
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from webnorm.models.onnx_graph import FLOATS, OnnxGraph, OnnxNode
 
+# Ends of the names that models give to weights and biases.
+_PARAMETERS = ("weight", "bias", "gamma", "beta", "scale")
+
 
 @dataclass(eq=False)
 class NormMatch:
@@ -79,6 +82,16 @@ def normal_axes(axes: tuple[float, ...] | None, rank: int) -> tuple[int, ...] | 
         return None
     found = sorted({int(axis) + rank * (axis < 0) for axis in axes})
     return tuple(found) if found and 0 <= found[0] and found[-1] < rank else None
+
+
+def without_ones(graph: OnnxGraph, value: str, filling: float) -> str:
+    """Return a weight or bias, or "" for a constant that an exporter made for a norm without one.
+
+    Such a constant has nothing but ones or zeros, and no name of a parameter.
+    """
+    if not value or graph.source(value).casefold().endswith(_PARAMETERS):
+        return value
+    return "" if {*(graph.constant(value) or ())} == {filling} else value
 
 
 def square_of(graph: OnnxGraph, value: str) -> str:

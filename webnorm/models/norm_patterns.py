@@ -17,7 +17,7 @@ from webnorm.models.onnx_graph import OnnxGraph
 # Digits of float32 numbers such as eps.
 _DIGITS = 6
 _WITH_PARAMETERS = frozenset({"layer_norm", "group_norm"})
-_WITH_WEIGHT = frozenset({"layer_norm", "rms_norm", "group_norm", "modulated_norm", "gated_norm", "qk_norm"})
+_WITH_WEIGHT = frozenset({"layer_norm", "rms_norm", "group_norm", "gated_norm", "qk_norm"})
 
 
 def find_norms(graph: OnnxGraph) -> tuple[list[NormUse], list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 ELEMENT_TYPES = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16", 6: "int32", 7: "int64", 9: "bool"}
 FLOATS = frozenset({"float32", "float16", "bfloat16", "float64"})
 # Tensors with more elements are weights.
-MOST_VALUES = 2048
+MOST_VALUES = 1 << 14
 # Nodes that pass values on. Dropout does nothing in inference.
 _SAME_VALUES = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
 _VIEWS = frozenset({"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand"})
@@ -160,10 +160,19 @@ class OnnxGraph:
         passed = _SAME_VALUES | _VIEWS if views else _SAME_VALUES
         for _ in range(_MOST_STEPS):
             node = self.maker(value)
-            if node is None or node.op not in passed or not node.inputs or value != node.outputs[0]:
+            if node is None or not node.inputs or value != node.outputs[0]:
+                break
+            if node.op not in passed and not self._times_one(node):
                 break
             value = node.inputs[0]
         return value
+
+    def _times_one(self, node: OnnxNode) -> bool:
+        """Return whether a node multiplies or divides by the constant 1, as scaled sums of residuals do."""
+        if node.op not in ("Mul", "Div") or len(node.inputs) != 2:
+            return False
+        tensor = next((scope.tensors[node.inputs[1]] for scope in self._scopes() if node.inputs[1] in scope.tensors), None)
+        return tensor is not None and not [*tensor.dims] and self._read(node.inputs[1]) == (1.0,)
 
     def made_by(self, value: str, *ops: str, views: bool = False) -> OnnxNode | None:
         """Return the node that made a value if it is one of these ops; casts in between do not matter."""

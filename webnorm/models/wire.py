@@ -8,10 +8,11 @@ from mmap import mmap
 
 from webnorm.errors import WebnormError, size_in_bytes
 
-# Messages up to this size are copied as they are: constants such as eps and shapes, and most nodes.
-SMALL_BYTES = 8192
+# Messages up to this size are copied as they are: most nodes, constants such as eps and shapes, and weights of
+# norms, which some exporters fill with ones for a norm without a weight.
+SMALL_BYTES = 1 << 16
 # Longer texts and lists of numbers are not needed: caches of compilers, trees, stack traces.
-_LONGEST_LEAF = 1 << 16
+_LONGEST_LEAF = SMALL_BYTES
 # Limits of what is kept, and of the work. A model of 100 000 nodes has about a million fields.
 _MOST_KEPT = 256 << 20
 _MOST_FIELDS = 5_000_000
