@@ -6,9 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from webnorm.errors import WebnormError, unknown
-
-# Defaults by what a name contains; the first that fits counts. A cache that is not filled has no rows.
+# Defaults by what a name contains; the first that fits counts.
 BATCH, SEQUENCE, IMAGE = 1, 128, 64
 _DEFAULTS = (
     (re.compile(r"past|cache", re.IGNORECASE), SEQUENCE),
@@ -27,26 +25,20 @@ class Dimensions:
         Sizes by name, from the user.
     assumed : dict
         The defaults that were used, by name.
+    used : set
+        The names of given sizes that were used.
     """
 
     given: Mapping[str, int]
     assumed: dict[str, int] = field(default_factory=dict)
-    _used: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
 
     def size(self, name: str, axis: int | None = None, default: int | None = None) -> int:
         """Return the size of a dimension; `axis` is its position in an input's shape."""
         if name in self.given:
-            self._used.add(name)
+            self.used.add(name)
             return self.given[name]
         if default is None:
             default = next((size for pattern, size in _DEFAULTS if pattern.search(name)), None)
         self.assumed[name] = default or (BATCH if axis == 0 else SEQUENCE)
         return self.assumed[name]
-
-    def check_used(self) -> None:
-        """Raise WebnormError for a given dimension that the model does not have."""
-        for name in self.given:
-            if name not in self._used:
-                if not self.assumed:
-                    raise WebnormError(f"--dim {name} has no effect: every other dimension of the model is fixed")
-                raise unknown("dimension", name, self.assumed)

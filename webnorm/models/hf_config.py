@@ -131,7 +131,8 @@ _ZERO_CENTERED = ("zero_centered_weight",)
 
 # The norms by `model_type`.
 TRANSFORMERS: Mapping[str, Norms] = {
-    **dict.fromkeys(("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "phi3", "granite", "mamba"), _RMS),
+    **dict.fromkeys(("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "phi3", "granite"), _RMS),
+    "mamba": partial(_stack, _Stack("rms_norm", 1, eps=1e-5)),
     **dict.fromkeys(("qwen3", "qwen3_moe"), _RMS_QK),
     "gemma": partial(_stack, _Stack("rms_norm", options=_ZERO_CENTERED)),
     "gemma2": partial(_stack, _Stack("rms_norm", 4, options=_ZERO_CENTERED)),
@@ -149,9 +150,6 @@ TRANSFORMERS: Mapping[str, Norms] = {
     **dict.fromkeys(("t5", "mt5"), _t5),
     "mamba2": _mamba2,
 }
-# A layer of Mamba has one norm.
-_LAYERS_WITH_ONE = partial(_stack, _Stack("rms_norm", 1, eps=1e-5))
-TRANSFORMERS = {**TRANSFORMERS, "mamba": _LAYERS_WITH_ONE}
 # Parts of models with several encoders, and the types that configs leave out there.
 _PARTS = {"text_config": "clip_text_model", "vision_config": "clip_vision_model"}
 

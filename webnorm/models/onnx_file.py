@@ -38,7 +38,6 @@ def read_onnx(path: Path, dims: Dimensions) -> tuple[OnnxGraph, str]:
     for holder in (model.graph, *model.functions):
         _check_nodes(holder, path)
     _set_dimensions(model.graph, dims)
-    dims.check_used()
     content, note = inferred(model.SerializeToString(), str(path))
     return graph_of(_message(onnx, content, path).graph), note
 

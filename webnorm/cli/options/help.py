@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 # The options and arguments of each panel with the placeholders of their values, in the order of the help.
 _PANELS = {
     "Kernels and files": (
-        "kernel=KERNEL names=NAME name=NAME file=FILE files=FILE folder=DIR old=OLD new=NEW kept=NAME "
+        "kernel=KERNEL names=NAME name=NAME file=FILE files=FILE model=MODEL folder=DIR old=OLD new=NEW kept=NAME "
         "--kernel=NAME --from=KERNEL --constant=NAME=N,... --all-constants --wgsl=DIR --input=FILE "
         "--case=NAME --cases --supported --lab --schema"
     ),
     "Problem": (
-        "op=OP --op=OP --preset=NAME --size=NAME=N,... --rows=N,... --cols=N,... --scalar=NAME=X "
+        "op=OP --op=OP --preset=NAME --dim=NAME=N --size=NAME=N,... --rows=N,... --cols=N,... --scalar=NAME=X "
         "--dtype=DTYPE --option=NAME[=VALUE] "
         "--no-weight --no-bias --residual --zero-centered-weight --scale=X --eps=X --distribution=NAME "
         "--seed=N"
@@ -117,6 +117,7 @@ EXAMPLES = {
         "webnorm check --kernel registers --kernel one_pass --case shift-1e4",
         "webnorm check --op rms_norm --dtype float16 --case residual-61",
     ),
+    "scan": ("webnorm scan model.onnx --dim sequence=512",),
     "evaluate": ("webnorm evaluate kernels/softmax/naive.wgsl --op kernels/softmax --json",),
     "bench": (
         "webnorm bench --quick --json out.json",
