@@ -46,7 +46,7 @@ def _called(model: Any, *inputs: Any) -> Export:
     """Return a model whose only argument is its input: torch's older exporter passes options by position."""
     import torch
 
-    class Called(torch.nn.Module):
+    class Called(torch.nn.Module):  # type: ignore[misc,unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.model = model
@@ -213,7 +213,12 @@ def dit() -> Export:
     from diffusers import DiTTransformer2DModel
 
     model = DiTTransformer2DModel(
-        num_attention_heads=2, attention_head_dim=16, in_channels=4, num_layers=1, sample_size=8, out_channels=4
+        num_attention_heads=2,
+        attention_head_dim=16,
+        in_channels=4,
+        num_layers=1,
+        sample_size=8,
+        out_channels=4,
     )
     inputs = {
         "hidden_states": torch.randn(1, 4, 8, 8),
@@ -255,7 +260,7 @@ def no_norms() -> Export:
     """Return a network with BatchNorm, global average pooling and a variance as an output."""
     import torch
 
-    class Net(torch.nn.Module):
+    class Net(torch.nn.Module):  # type: ignore[misc,unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.conv, self.norm = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)

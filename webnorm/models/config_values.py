@@ -44,7 +44,12 @@ class ModelConfig:
         value = self.values.get(key)
         if count is not None and (value is None or type(value) is int):
             return [self.number(key, default=default)] * count
-        if not isinstance(value, list) or not value or len(value) > 1000 or len(value) != (count or len(value)):
+        if (
+            not isinstance(value, list)
+            or not value
+            or len(value) > 1000
+            or len(value) != (count or len(value))
+        ):
             expected = "a list" if count is None else f"a list of {count}"
             raise WebnormError(f"{self.place}: {key} is {shown(value)}; expected {expected} of whole numbers")
         return [ModelConfig(self.place, {key: one}).number(key) for one in value]

@@ -10,7 +10,7 @@ from webnorm.models.config_values import ModelConfig
 from webnorm.models.dimensions import Dimensions
 from webnorm.models.norm_use import NormUse
 
-# Epsilons that diffusers' code states: of norms in front of attention, of modulated norms, and in transformers.
+# Epsilons in diffusers' code: of norms in front of attention, of modulated norms, and in transformers.
 _ATTENTION_EPS, _MODULATED_EPS, _TRANSFORMER_EPS = 1e-6, 1e-6, 1e-5
 _SILU = ("activation=silu",)
 _MODULATED = ("norm=layer_norm",)
@@ -29,7 +29,9 @@ class _Maker:
     groups: int
     eps: float
 
-    def group_norm(self, channels: int, size: int, eps: float, options: tuple[str, ...], layer: str) -> NormUse:
+    def group_norm(
+        self, channels: int, size: int, eps: float, options: tuple[str, ...], layer: str
+    ) -> NormUse:
         groups = self.groups
         if channels % groups:
             raise WebnormError(f"{self.config.place}: {channels} channels do not divide into {groups} groups")
@@ -62,7 +64,9 @@ def _size(size: int, level: int) -> int:
 def _has_attention(config: ModelConfig, block: str) -> bool:
     if block not in _ATTENTION_BLOCKS + _PLAIN_BLOCKS:
         known = ", ".join(_ATTENTION_BLOCKS + _PLAIN_BLOCKS)
-        raise WebnormError(f"{config.place}: the block type {shown(block)} is not known; expected one of {known}")
+        raise WebnormError(
+            f"{config.place}: the block type {shown(block)} is not known; expected one of {known}"
+        )
     return block in _ATTENTION_BLOCKS
 
 
@@ -81,7 +85,9 @@ def _unet(config: ModelConfig, dims: Dimensions) -> Iterator[NormUse]:
             before = channels[max(0, level - 1)] if layer == 0 else channels[level]
             yield from maker.resnet(before, channels[level], side, f"{name}.resnets.{layer}")
             if _has_attention(config, block):
-                yield from maker.transformer(channels[level], side, depths[level], f"{name}.attentions.{layer}")
+                yield from maker.transformer(
+                    channels[level], side, depths[level], f"{name}.attentions.{layer}"
+                )
     last, side = channels[-1], _size(size, levels - 1)
     middle = config.text("mid_block_type", default="UNetMidBlock2DCrossAttn")
     for layer in range(2):
@@ -94,7 +100,13 @@ def _unet(config: ModelConfig, dims: Dimensions) -> Iterator[NormUse]:
 
 
 def _up_block(
-    maker: _Maker, at: int, attends: bool, channels: list[int], layers: list[int], depths: list[int], size: int
+    maker: _Maker,
+    at: int,
+    attends: bool,
+    channels: list[int],
+    layers: list[int],
+    depths: list[int],
+    size: int,
 ) -> Iterator[NormUse]:
     """Yield the norms of a block that also reads the results of the blocks on the way down."""
     level = len(channels) - 1 - at
@@ -111,7 +123,9 @@ def _up_block(
 def _blocks(config: ModelConfig, key: str, count: int) -> list[str]:
     found = config.names(key)
     if len(found) != count:
-        raise WebnormError(f"{config.place}: {key} has {len(found)} blocks; expected {count}, one for each width")
+        raise WebnormError(
+            f"{config.place}: {key} has {len(found)} blocks; expected {count}, one for each width"
+        )
     return found
 
 
@@ -126,7 +140,9 @@ def _vae(config: ModelConfig, dims: Dimensions) -> Iterator[NormUse]:
     for level, own in enumerate(channels):
         for layer in range(layers):
             before = channels[max(0, level - 1)] if layer == 0 else own
-            yield from maker.resnet(before, own, _size(size, level), f"encoder.down_blocks.{level}.resnets.{layer}")
+            yield from maker.resnet(
+                before, own, _size(size, level), f"encoder.down_blocks.{level}.resnets.{layer}"
+            )
     for half in ("encoder", "decoder"):
         for layer in range(2):
             yield from maker.resnet(last, last, small, f"{half}.mid_block.resnets.{layer}")
@@ -137,7 +153,9 @@ def _vae(config: ModelConfig, dims: Dimensions) -> Iterator[NormUse]:
         level = len(channels) - 1 - at
         for layer in range(layers + 1):
             before = channels[min(level + 1, len(channels) - 1)] if layer == 0 else own
-            yield from maker.resnet(before, own, _size(size, level), f"decoder.up_blocks.{at}.resnets.{layer}")
+            yield from maker.resnet(
+                before, own, _size(size, level), f"decoder.up_blocks.{at}.resnets.{layer}"
+            )
     yield maker.group_norm(channels[0], size, 1e-6, _SILU, "decoder.conv_norm_out")
 
 
@@ -152,8 +170,13 @@ def _modulated(
 def _dit(config: ModelConfig, dims: Dimensions) -> Iterator[NormUse]:
     """Yield the norms of DiT: two for each layer, and one at the end."""
     if config.text("norm_type", default="ada_norm_zero") != "ada_norm_zero":
-        raise WebnormError(f"{config.place}: norm_type is {shown(config.values['norm_type'])}; expected ada_norm_zero")
-    heads, width = config.number("num_attention_heads", default=16), config.number("attention_head_dim", default=72)
+        raise WebnormError(
+            f"{config.place}: norm_type is {shown(config.values['norm_type'])}; expected ada_norm_zero"
+        )
+    heads, width = (
+        config.number("num_attention_heads", default=16),
+        config.number("attention_head_dim", default=72),
+    )
     layers = config.number("num_layers", default=28)
     side = config.number("sample_size", default=32) // config.number("patch_size", default=2)
     batch, eps = dims.size("batch"), config.real("norm_eps", default=1e-5)
@@ -165,7 +188,10 @@ def _dit(config: ModelConfig, dims: Dimensions) -> Iterator[NormUse]:
 
 def _flux(config: ModelConfig, dims: Dimensions) -> Iterator[NormUse]:
     """Yield the norms of FLUX: blocks with two streams, then blocks with one."""
-    heads, width = config.number("num_attention_heads", default=24), config.number("attention_head_dim", default=128)
+    heads, width = (
+        config.number("num_attention_heads", default=24),
+        config.number("attention_head_dim", default=128),
+    )
     double, single = config.number("num_layers", default=19), config.number("num_single_layers", default=38)
     batch = dims.size("batch")
     image = dims.size("image_tokens", default=_FLUX_IMAGE)

@@ -13,7 +13,7 @@ _RESHAPES = ("Reshape", "Flatten")
 def as_group_norm(found: NormMatch) -> None:
     """Turn an instance norm or layer norm between two reshapes into the group norm that it is.
 
-    The tensor is (N, C, ...), its reshaped form (N, groups, ...), and the result has the tensor's shape again.
+    The tensor is (N, C, ...), its reshaped form (N, groups, ...), and the result is (N, C, ...) again.
     """
     if found.op not in ("group_norm", "layer_norm") or found.shape is None or len(found.shape) < 3:
         return

@@ -7,14 +7,24 @@ from collections.abc import Iterable, Iterator
 from webnorm.models.norm_match import NormMatch
 from webnorm.models.onnx_graph import OnnxGraph
 
-_PRODUCTS = frozenset({"MatMul", "Einsum", "FusedMatMul", "Attention", "MultiHeadAttention", "GroupQueryAttention"})
+_PRODUCTS = frozenset(
+    {"MatMul", "Einsum", "FusedMatMul", "Attention", "MultiHeadAttention", "GroupQueryAttention"}
+)
 # Nodes between a norm and the product: transposes, rotary embeddings, repeated heads, caches.
-_PASSED = frozenset(
-    {
-        "Identity", "Cast", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Mul", "Add", "Sub", "Neg", "Div",
-        "Concat", "Split", "Slice", "Gather", "RotaryEmbedding", "Tile", "ScatterND",
-    }
-)  # fmt: skip
+_PASSED = (
+    *(
+        "Identity",
+        "Cast",
+        "Transpose",
+        "Reshape",
+        "Unsqueeze",
+        "Squeeze",
+        "Expand",
+        "Tile",
+        "RotaryEmbedding",
+    ),
+    *("Mul", "Add", "Sub", "Neg", "Div", "Concat", "Split", "Slice", "Gather", "ScatterND"),
+)
 _MOST_NODES = 200
 _NORMS = ("layer_norm", "rms_norm", "l2_norm")
 
@@ -25,7 +35,12 @@ def pair_heads(matches: Iterable[NormMatch]) -> Iterator[NormMatch]:
     pairs: dict[NormMatch, NormMatch] = {}
     every = list(matches)
     for one in every:
-        if one.op not in _NORMS or one.shape is None or len(one.shape) < 4 or one.axes != (len(one.shape) - 1,):
+        if (
+            one.op not in _NORMS
+            or one.shape is None
+            or len(one.shape) < 4
+            or one.axes != (len(one.shape) - 1,)
+        ):
             continue
         product = _product_of(one)
         if product is None:

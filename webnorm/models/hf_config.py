@@ -11,7 +11,14 @@ from webnorm.models.diffusion_norms import DIFFUSION_MODELS
 from webnorm.models.dimensions import Dimensions
 from webnorm.models.norm_use import NormUse
 
-_EPS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_epsilon", "norm_eps")
+_EPS = (
+    "rms_norm_eps",
+    "layer_norm_eps",
+    "layer_norm_epsilon",
+    "layernorm_epsilon",
+    "norm_epsilon",
+    "norm_eps",
+)
 _HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
@@ -55,7 +62,9 @@ def _norms(
 ) -> Iterator[NormUse]:
     if count:
         layer = ("norm",)
-        yield NormUse(op, {"rows": rows, "cols": cols}, config.dtype, options, {"eps": eps}, count, layer, "config")
+        yield NormUse(
+            op, {"rows": rows, "cols": cols}, config.dtype, options, {"eps": eps}, count, layer, "config"
+        )
 
 
 def _stack(stack: _Stack, config: ModelConfig, dims: Dimensions) -> Iterator[NormUse]:
@@ -109,7 +118,9 @@ def _t5(config: ModelConfig, dims: Dimensions) -> Iterator[NormUse]:
     layers = config.number("num_layers")
     decoder = 3 * config.number("num_decoder_layers", default=layers) + 1
     eps = config.real("layer_norm_epsilon", default=1e-6)
-    yield from _norms(config, "rms_norm", _rows(dims), config.number("d_model"), 2 * layers + 1 + decoder, eps)
+    yield from _norms(
+        config, "rms_norm", _rows(dims), config.number("d_model"), 2 * layers + 1 + decoder, eps
+    )
 
 
 def _mamba2(config: ModelConfig, dims: Dimensions) -> Iterator[NormUse]:

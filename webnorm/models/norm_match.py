@@ -81,7 +81,7 @@ def normal_axes(axes: tuple[float, ...] | None, rank: int) -> tuple[int, ...] | 
     if axes is None:
         return None
     found = sorted({int(axis) + rank * (axis < 0) for axis in axes})
-    return tuple(found) if found and 0 <= found[0] and found[-1] < rank else None
+    return tuple(found) if found and found[0] >= 0 and found[-1] < rank else None
 
 
 def without_ones(graph: OnnxGraph, value: str, filling: float) -> str:

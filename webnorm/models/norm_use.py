@@ -84,7 +84,9 @@ class ModelScan:
     assumed : Mapping
         Sizes of dimensions that the model leaves open, by name.
     notes : tuple of str
-        What the scan does not know.
+        Remarks, such as an assumed type.
+    missing : tuple of str
+        What the scan does not know: norms without a known shape, unknown architectures.
     """
 
     source: str
@@ -92,6 +94,7 @@ class ModelScan:
     uses: tuple[NormUse, ...]
     assumed: Mapping[str, int]
     notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 def merged(uses: Iterable[NormUse]) -> tuple[NormUse, ...]:

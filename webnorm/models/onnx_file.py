@@ -59,9 +59,11 @@ def _parsed(onnx: Any, path: Path) -> Any:
 
 
 def _message(onnx: Any, content: bytes, path: Path) -> Any:
+    from google.protobuf.message import Error
+
     try:
         return onnx.load_model_from_string(content)
-    except Exception as error:  # the class depends on the protobuf library
+    except (Error, ValueError) as error:
         reason = f"the onnx library cannot parse it ({type(error).__name__})"
         raise WebnormError(f"{path}: no valid ONNX model: {reason}") from error
 
@@ -70,7 +72,9 @@ def _check_version(onnx: Any, model: Any, path: Path) -> None:
     """Raise WebnormError for a file that is newer than the installed library."""
     newer = f"than onnx {onnx.__version__} knows; install a newer onnx"
     if model.ir_version > onnx.IR_VERSION:
-        raise WebnormError(f"{path}: IR version {model.ir_version} is newer {newer} (up to {onnx.IR_VERSION})")
+        raise WebnormError(
+            f"{path}: IR version {model.ir_version} is newer {newer} (up to {onnx.IR_VERSION})"
+        )
     known = onnx.defs.onnx_opset_version()
     for one in (entry for holder in (model, *model.functions) for entry in holder.opset_import):
         if one.domain in _DEFAULT_DOMAINS and one.version > known:
@@ -131,8 +135,8 @@ def _check_order(graph: Any, path: Path) -> None:
         for name in node.input:
             if name in later:
                 raise WebnormError(
-                    f"{path}: the graph has a cycle or a wrong order: {node.op_type} {shown(node.name)} reads "
-                    f"{shown(name)} before it is computed"
+                    f"{path}: the graph has a cycle or a wrong order: {node.op_type} {shown(node.name)} "
+                    f"reads {shown(name)} before it is computed"
                 )
         for name in node.output:
             later.pop(name, None)
@@ -147,8 +151,8 @@ def _check_location(tensor: Any, path: Path) -> None:
         pure = PurePosixPath(place), PureWindowsPath(place)
         if any(one.is_absolute() or one.drive or ".." in one.parts for one in pure):
             raise WebnormError(
-                f"{path}: tensor {shown(tensor.name)} has its data in {shown(place)}; expected a file below the "
-                "model's folder"
+                f"{path}: tensor {shown(tensor.name)} has its data in {shown(place)}; expected a file below "
+                "the model's folder"
             )
 
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # ONNX's numbers of element types, and names of storage types.
-ELEMENT_TYPES = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16", 6: "int32", 7: "int64", 9: "bool"}
+ELEMENT_TYPES = {
+    1: "float32",
+    10: "float16",
+    11: "float64",
+    16: "bfloat16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+}
 FLOATS = frozenset({"float32", "float16", "bfloat16", "float64"})
 # Tensors with more elements are weights.
 MOST_VALUES = 1 << 14
@@ -16,7 +24,9 @@ MOST_VALUES = 1 << 14
 _SAME_VALUES = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
 _VIEWS = frozenset({"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand"})
 # Nodes whose result is a parameter if all their inputs are.
-_FOLDABLE = frozenset({"Add", "Sub", "Mul", "Div", "Transpose", "Slice", "DequantizeLinear", "Concat", "Neg", "Exp"})
+_FOLDABLE = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Transpose", "Slice", "DequantizeLinear", "Concat", "Neg", "Exp"}
+)
 _MOST_STEPS = 64
 
 
@@ -171,7 +181,10 @@ class OnnxGraph:
         """Return whether a node multiplies or divides by the constant 1, as scaled sums of residuals do."""
         if node.op not in ("Mul", "Div") or len(node.inputs) != 2:
             return False
-        tensor = next((scope.tensors[node.inputs[1]] for scope in self._scopes() if node.inputs[1] in scope.tensors), None)
+        tensor = next(
+            (scope.tensors[node.inputs[1]] for scope in self._scopes() if node.inputs[1] in scope.tensors),
+            None,
+        )
         return tensor is not None and not [*tensor.dims] and self._read(node.inputs[1]) == (1.0,)
 
     def made_by(self, value: str, *ops: str, views: bool = False) -> OnnxNode | None:

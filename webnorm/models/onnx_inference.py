@@ -23,7 +23,9 @@ _INFERRED, _PLAIN = b"I", b"P"
 
 
 def inferred(model: bytes, name: str) -> tuple[bytes, str]:
-    """Return a serialized model with inlined functions and inferred shapes, and why shapes are missing, or "".
+    """Return a serialized model with inlined functions and inferred shapes, and why shapes are missing.
+
+    The reason is "" if nothing is missing.
 
     Raises
     ------
@@ -89,10 +91,11 @@ def _main(data: bytes) -> bytes:
             model = shape_inference.infer_shapes(model, data_prop=True)
             if not computed_constants(model, onnx):
                 break
-        return _INFERRED + model.SerializeToString()
-    except Exception as error:  # the library raises many classes
+        content, kind = model.SerializeToString(), _INFERRED
+    except (RuntimeError, LookupError, TypeError, ValueError, onnx.shape_inference.InferenceError) as error:
         print(f"{type(error).__name__}: {sentence(str(error), 150)}", file=sys.stderr)
-        return _PLAIN + model.SerializeToString()
+        content, kind = model.SerializeToString(), _PLAIN
+    return kind + bytes(content)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def elements(tensor: Any) -> tuple[float, ...] | None:
         return None
     try:
         return tuple(float(one) for one in numpy_helper.to_array(tensor).ravel())
-    except Exception:  # the library has no common class for wrong sizes, types and missing data
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
@@ -73,5 +73,8 @@ def _value_type(proto: Any) -> ValueType:
     dtype = ELEMENT_TYPES.get(tensor.elem_type, "")
     if not tensor.HasField("shape"):
         return ValueType(dtype)
-    dims = (one.dim_value if one.HasField("dim_value") and one.dim_value >= 0 else None for one in tensor.shape.dim)
+    dims = (
+        one.dim_value if one.HasField("dim_value") and one.dim_value >= 0 else None
+        for one in tensor.shape.dim
+    )
     return ValueType(dtype, tuple(dims))

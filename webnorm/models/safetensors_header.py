@@ -34,7 +34,9 @@ class TensorHeader:
 def read_headers(paths: list[Path]) -> dict[str, TensorHeader]:
     """Return the tensors of safetensors files by name; no element is read."""
     if len(paths) > _MOST_FILES:
-        raise WebnormError(f"{paths[0].parent}: {counted(len(paths), 'safetensors file')}; expected at most {_MOST_FILES}")
+        raise WebnormError(
+            f"{paths[0].parent}: {counted(len(paths), 'safetensors file')}; expected at most {_MOST_FILES}"
+        )
     found: dict[str, TensorHeader] = {}
     for path in paths:
         found |= _read_header(path)
@@ -57,7 +59,9 @@ def _read_header(path: Path) -> dict[str, TensorHeader]:
     except ValueError as error:
         raise WebnormError(f"{path}: no valid safetensors file: its header is no JSON: {error}") from error
     if not isinstance(header, dict):
-        raise WebnormError(f"{path}: no valid safetensors file: its header is {shown(header)}; expected an object")
+        raise WebnormError(
+            f"{path}: no valid safetensors file: its header is {shown(header)}; expected an object"
+        )
     return {name: _tensor(path, name, one) for name, one in header.items() if name != "__metadata__"}
 
 
@@ -67,7 +71,9 @@ def _tensor(path: Path, name: str, entry: object) -> TensorHeader:
     if not isinstance(shape, list) or not isinstance(dtype, str):
         raise WebnormError(f"{path}: tensor {shown(name)} is {shown(entry)}; expected a dtype and a shape")
     if any(type(size) is not int or size < 0 for size in shape):
-        raise WebnormError(f"{path}: tensor {shown(name)} has the shape {shown(shape)}; expected whole numbers")
+        raise WebnormError(
+            f"{path}: tensor {shown(name)} has the shape {shown(shape)}; expected whole numbers"
+        )
     return TensorHeader(_DTYPES.get(dtype, dtype), tuple(shape))
 
 

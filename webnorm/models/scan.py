@@ -12,7 +12,7 @@ from webnorm.models.config_values import read_config
 from webnorm.models.dimensions import Dimensions
 from webnorm.models.hf_config import config_norms
 from webnorm.models.norm_use import ModelScan, NormUse, merged
-from webnorm.models.safetensors_header import TensorHeader, named_norms, norm_weights, read_headers
+from webnorm.models.safetensors_header import TensorHeader, named_norms, read_headers
 
 CONFIG, PIPELINE = "config.json", "model_index.json"
 # The parts of a pipeline of diffusers that have norms.
@@ -20,7 +20,9 @@ _PARTS = ("transformer", "unet", "vae", "text_encoder", "text_encoder_2", "image
 _ARGUMENT = "an ONNX file, a config.json, a safetensors file, or a folder with one of them"
 
 
-def scan_model(path: Path | str, dims: Mapping[str, int] | None = None, dtype: str | None = None) -> ModelScan:
+def scan_model(
+    path: Path | str, dims: Mapping[str, int] | None = None, dtype: str | None = None
+) -> ModelScan:
     """Return the norms of a model. No weights are read, and nothing is run or downloaded.
 
     Parameters
@@ -95,8 +97,8 @@ def _scan_onnx(path: Path, dims: Dimensions) -> ModelScan:
 
     graph, note = read_onnx(path, dims)
     uses, missing = find_norms(graph)
-    notes = [*missing, *([f"shapes could not be inferred: {note}"] if note else [])]
-    return ModelScan(str(path), "onnx", tuple(uses), {}, tuple(notes))
+    notes = (f"shapes could not be inferred: {note}",) if note else ()
+    return ModelScan(str(path), "onnx", tuple(uses), {}, notes, tuple(missing))
 
 
 def _scan_config(path: Path, dims: Dimensions) -> ModelScan:
@@ -108,10 +110,9 @@ def _scan_config(path: Path, dims: Dimensions) -> ModelScan:
         return _named(path, tensors, dims, tuple(missing))
     own = _usual_dtype(tensors)
     typed = [use if use.dtype else replace(use, dtype=own or "float32") for use in uses]
-    notes = list(missing)
-    if not own and any(not use.dtype for use in uses):
-        notes.append("the config states no dtype; float32 is assumed")
-    return ModelScan(str(path), "config", tuple(typed), {}, tuple(notes))
+    untyped = not own and any(not use.dtype for use in uses)
+    notes = ("the config states no dtype; float32 is assumed",) if untyped else ()
+    return ModelScan(str(path), "config", tuple(typed), {}, notes, tuple(missing))
 
 
 def _usual_dtype(tensors: Mapping[str, TensorHeader]) -> str:
@@ -128,12 +129,14 @@ def _scan_tensors(path: Path, dims: Dimensions) -> ModelScan:
 
 
 def _named(
-    path: Path, tensors: Mapping[str, TensorHeader], dims: Dimensions, notes: tuple[str, ...]
+    path: Path, tensors: Mapping[str, TensorHeader], dims: Dimensions, missing: tuple[str, ...]
 ) -> ModelScan:
     uses = tuple(named_norms(tensors, dims))
-    found = "found by the names and shapes of weights; eps is not known"
-    none = f"none of the {counted(len(tensors), 'tensor')} has the name of a norm's weight"
-    return ModelScan(str(path), "safetensors", uses, {}, (*notes, found if norm_weights(tensors) else none))
+    if uses:
+        missing = (*missing, "eps: the norms are found by the names and shapes of their weights")
+    else:
+        missing = (*missing, f"none of the {counted(len(tensors), 'tensor')} has the name of a norm's weight")
+    return ModelScan(str(path), "safetensors", uses, {}, (), missing)
 
 
 def _scan_pipeline(path: Path, dims: Dimensions) -> ModelScan:
@@ -145,11 +148,14 @@ def _scan_pipeline(path: Path, dims: Dimensions) -> ModelScan:
         if (path.parent / part / CONFIG).exists()
     }
     if not scans:
-        raise WebnormError(f"{path}: none of its parts is there; expected folders such as unet/ with a {CONFIG}")
+        raise WebnormError(
+            f"{path}: none of its parts is there; expected folders such as unet/ with a {CONFIG}"
+        )
     uses = [
         replace(use, nodes=tuple(f"{part}: {name}" for name in use.nodes))
         for part, scan in scans.items()
         for use in scan.uses
     ]
-    notes = [f"{part}: {note}" for part, scan in scans.items() for note in scan.notes]
-    return ModelScan(str(path), "config", tuple(uses), {}, tuple(notes))
+    notes = tuple(f"{part}: {note}" for part, scan in scans.items() for note in scan.notes)
+    missing = tuple(f"{part}: {line}" for part, scan in scans.items() for line in scan.missing)
+    return ModelScan(str(path), "config", tuple(uses), {}, notes, missing)

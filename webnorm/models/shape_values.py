@@ -5,7 +5,9 @@ The onnx library's shape inference knows a few of these ops; without the others 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ _Array = npt.NDArray[Any]
 _Compute = Callable[..., _Array]
 # Shapes have few elements; a mask that a graph computes from them may have many.
 _MOST_VALUES = 4096
+# TensorProto's INT32, INT64 and BOOL.
+_WHOLE = (6, 7, 9)
 
 
 def computed_constants(model: Any, onnx: Any) -> int:
@@ -23,7 +27,9 @@ def computed_constants(model: Any, onnx: Any) -> int:
     The model has inferred shapes.
     """
     graph = model.graph
-    known = {one.name: _array(onnx, one) for one in graph.initializer if _is_small(one)}
+    known = {
+        one.name: _array(onnx, one) for one in graph.initializer if _is_small(one) and not _is_weight(one)
+    }
     shapes = {one.name: _shape(one) for one in (*graph.value_info, *graph.input, *graph.output)}
     shapes |= {one.name: tuple(one.dims) for one in graph.initializer}
     replaced = 0
@@ -47,10 +53,15 @@ def _is_small(tensor: Any) -> bool:
     return 0 <= count <= _MOST_VALUES and not tensor.external_data
 
 
+def _is_weight(tensor: Any) -> bool:
+    """Return whether a tensor is a list of floating-point numbers: patterns read how a graph changes weights."""
+    return tensor.data_type not in _WHOLE and [*tensor.dims] not in ([], [1])
+
+
 def _array(onnx: Any, tensor: Any) -> _Array | None:
     try:
         found: _Array = onnx.numpy_helper.to_array(tensor)
-    except Exception:  # the library has no common class for wrong sizes, types and missing data
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
         return None
     return found
 
@@ -78,7 +89,9 @@ def _value(
     """Return the value of a node, or None if it is unknown, or of an op that is not listed here."""
     if node.domain not in ("", "ai.onnx"):
         return None
-    attributes = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute if not one.ref_attr_name}
+    attributes = {
+        one.name: onnx.helper.get_attribute_value(one) for one in node.attribute if not one.ref_attr_name
+    }
     try:
         if node.op_type == "Shape":
             shape = shapes.get(node.input[0])
@@ -160,7 +173,9 @@ def _filled(attributes: Mapping[str, Any], shape: _Array) -> _Array:
     from onnx import numpy_helper
 
     _check_size(shape)
-    value = numpy_helper.to_array(attributes["value"]).ravel()[:1] if "value" in attributes else np.zeros(1, "f4")
+    value = (
+        numpy_helper.to_array(attributes["value"]).ravel()[:1] if "value" in attributes else np.zeros(1, "f4")
+    )
     return np.full(tuple(shape.tolist()), value[0], value.dtype)
 
 
@@ -180,10 +195,10 @@ def _reshape(_: Mapping[str, Any], x: _Array, shape: _Array) -> _Array:
 
 
 def _range(_: Mapping[str, Any], start: _Array, limit: _Array, step: _Array) -> _Array:
-    count = (float(limit) - float(start)) / float(step)
+    count = math.ceil((limit.item() - start.item()) / step.item())
     if count > _MOST_VALUES:
         raise ValueError("the range has too many elements")
-    return np.arange(start.item(), limit.item(), step.item(), start.dtype)
+    return np.asarray(start.item() + step.item() * np.arange(count)).astype(start.dtype)
 
 
 def _divide(_: Mapping[str, Any], x: _Array, y: _Array) -> _Array:
@@ -223,7 +238,7 @@ _OPS: Mapping[str, _Compute] = {
     "Less": lambda _, x, y: x < y,
     "Not": lambda _, x: ~x,
     "And": lambda _, x, y: x & y,
-    "Where": lambda _, where, x, y: np.where(where, x, y),
-    "Min": lambda _, *parts: np.minimum.reduce(parts),
-    "Max": lambda _, *parts: np.maximum.reduce(parts),
+    "Where": lambda _, where, x, y: np.asarray(np.where(where, x, y)),
+    "Min": lambda _, *parts: np.asarray(reduce(np.minimum, parts)),
+    "Max": lambda _, *parts: np.asarray(reduce(np.maximum, parts)),
 }

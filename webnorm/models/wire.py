@@ -8,8 +8,8 @@ from mmap import mmap
 
 from webnorm.errors import WebnormError, size_in_bytes
 
-# Messages up to this size are copied as they are: most nodes, constants such as eps and shapes, and weights of
-# norms, which some exporters fill with ones for a norm without a weight.
+# Messages up to this size are copied as they are: most nodes, constants such as eps and shapes, and weights
+# of norms, which some exporters fill with ones for a norm without a weight.
 SMALL_BYTES = 1 << 16
 # Longer texts and lists of numbers are not needed: caches of compilers, trees, stack traces.
 _LONGEST_LEAF = SMALL_BYTES
@@ -18,13 +18,21 @@ _MOST_KEPT = 256 << 20
 _MOST_FIELDS = 5_000_000
 _DEEPEST = 32
 
-# The messages of onnx.proto inside each other: field numbers, and the kind of message. Other fields are copied.
+# The messages of onnx.proto inside each other: field numbers, and the kind of message. Other fields are
+# copied.
 _INNER: Mapping[str, Mapping[int, str]] = {
     "model": {7: "graph", 25: "function"},
     "graph": {1: "node", 5: "tensor", 15: "sparse tensor"},
     "function": {7: "node", 11: "attribute"},
     "node": {5: "attribute"},
-    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse tensor", 23: "sparse tensor"},
+    "attribute": {
+        5: "tensor",
+        6: "graph",
+        10: "tensor",
+        11: "graph",
+        22: "sparse tensor",
+        23: "sparse tensor",
+    },
     "sparse tensor": {1: "tensor", 2: "tensor"},
     "tensor": {},
 }

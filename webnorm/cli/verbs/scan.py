@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from webnorm.cli.options import shared, values
 from webnorm.cli.terminal.columns import Column, FittedTable
 from webnorm.cli.terminal.screen import Screen, escaped_line
 from webnorm.cli.terminal.streams import emit, say
+from webnorm.cli.work.jobs import INCONCLUSIVE
 from webnorm.errors import UnknownName, WebnormError, counted, unknown
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 def scan(
     model: Annotated[
         Path,
-        Argument(help="The model: an ONNX file, a config.json, a safetensors file, or a folder with one of them."),
+        Argument(
+            help="The model: an ONNX file, a config.json, a safetensors file, or a folder with one of them."
+        ),
     ],
     dim: Annotated[
         list[str] | None,
@@ -53,6 +56,8 @@ def scan(
         emit(json_format.dumps(_as_json(found, choices), indent=1))
     else:
         _show(found, choices)
+    if found.missing:
+        raise Exit(INCONCLUSIVE)
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,7 @@ def _as_json(found: ModelScan, choices: Sequence[_Choice]) -> dict[str, Any]:
         "kind": found.kind,
         "assumed": dict(found.assumed),
         "notes": list(found.notes),
+        "missing": list(found.missing),
         "norms": [
             {**use.as_json(), "kernel": choice.kernel or None, "reason": choice.reason or None}
             for use, choice in zip(found.uses, choices, strict=True)
@@ -132,7 +138,9 @@ def _columns(uses: Sequence[NormUse], choices: Sequence[_Choice]) -> list[Column
     }
     ranks = {"options": 3, "form": 1, "kernel": 2}
     columns = [
-        Column(name, [escaped_line(text, "cyan" if name == "op" else "") for text in cells], rank=ranks.get(name))
+        Column(
+            name, [escaped_line(text, "cyan" if name == "op" else "") for text in cells], rank=ranks.get(name)
+        )
         for name, cells in texts.items()
     ]
     counts = Column("count", [escaped_line(str(use.count)) for use in uses], right=True)
@@ -153,4 +161,5 @@ def _remarks(found: ModelScan, choices: Sequence[_Choice]) -> Iterator[str]:
         if choice.reason:
             reasons[f"no kernel: {choice.reason}"] = None
     yield from reasons
-    yield from (f"not known: {note}" for note in found.notes)
+    yield from found.notes
+    yield from (f"not known: {line}" for line in found.missing)
