@@ -12,7 +12,14 @@ from webnorm.op.blocks import map_row_blocks
 from webnorm.op.dtypes import DTYPES, FP8, Array
 from webnorm.op.op import Expected, ExpectedOutputs, Float64Array, HeaderTerms, ToleranceFactors
 from webnorm.ops.norms.problem import NormProblem
-from webnorm.ops.rows import HI_LO_TOLERANCE, SUM_TOLERANCE, NormalizedRows, normalize
+from webnorm.ops.rows import (
+    HI_LO_TOLERANCE,
+    SUM_TOLERANCE,
+    UNIT_ROUNDOFF,
+    NormalizedRows,
+    normalize,
+    row_gradient,
+)
 
 # The smallest row maximum for an int8 scale. 127 divided by it is finite in float32, and a row of zeros gets
 # a valid scale.
@@ -174,15 +181,7 @@ def _backward_rows(
         rows = normalize(arrays["x"], problem.eps, has_mean)
     dy = arrays["dy"].astype(np.float64)
     size = np.maximum(1.0, np.abs(rows.xhat))
-    g = dy * weight
-    along = (g * rows.xhat).mean(axis=1, keepdims=True)
-    dx = g - rows.xhat * along
-    unit = np.abs(g) + size * (np.abs(g) * size).mean(axis=1, keepdims=True)
-    if has_mean:
-        dx -= g.mean(axis=1, keepdims=True)
-        unit += np.abs(g).mean(axis=1, keepdims=True)
-    dx *= rows.rstd
-    unit *= rows.rstd
+    dx, unit = row_gradient(dy * weight, rows, has_mean)
     shaky = rows.condition * unit
     if "dh" in arrays:
         dh = arrays["dh"].astype(np.float64)
@@ -244,8 +243,6 @@ def _by_rows(
 
 # --- the allowed errors of float32, from the sums that a kernel's header declares
 
-# Half an ulp of 1.0 in float32.
-UNIT_ROUNDOFF = 2.0**-24
 SERIAL_TERMS = 64
 # A mean that is rounded to float32 is off by up to half an ulp, or by about sqrt(terms) such roundings if
 # terms are added one after another. The factor 4 covers the spread over the corpus. If all roundings may have
