@@ -33,7 +33,7 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.rendering.render import Shader
 from webnorm.op.op import Task
 from webnorm.ops.norms.op import complete_inputs
-from webnorm.ops.norms.reference import normalize
+from webnorm.ops.rows import normalize
 
 DOCS = Path(__file__).parents[1] / "docs"
 ROWS, COLS = 16, 4096

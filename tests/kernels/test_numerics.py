@@ -18,7 +18,7 @@ from webnorm.kernels.rendering.render import render_shader
 from webnorm.op.op import Float64Array, Task, make_inputs
 from webnorm.ops.norms.op import complete_inputs, has_mean
 from webnorm.ops.norms.problem import NormOptions, NormProblem
-from webnorm.ops.norms.reference import normalize
+from webnorm.ops.rows import normalize
 
 MEANS = (0.0, *np.logspace(0, 6, 20))
 PLAIN = NormOptions(weight=False, bias=False)

@@ -1,7 +1,9 @@
 """An op is a folder: the lab works without the norms, and with ops that it does not know."""
 
+import importlib
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,8 @@ import pytest
 from patience import HANG_S
 from webnorm.files.atomic import shipped
 from webnorm.gpu.device import Device
+from webnorm.op.built_op import BuiltOp
+from webnorm.op.op import OpSource
 from webnorm.op.registry import OPS, load_ops
 
 DOUBLED = Path(__file__).with_name("doubled")
@@ -20,9 +24,10 @@ PACKAGE = Path(sys.modules["webnorm"].__file__ or "").parent
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return webnorm without the folder of the norms, but with the folder of another op."""
+    """Return webnorm without its ops, except the copy, but with the folder of another op."""
     root = tmp_path_factory.mktemp("tree")
-    shutil.copytree(PACKAGE, root / "webnorm", ignore=shutil.ignore_patterns("__pycache__", "norms"))
+    others = [one.name for one in (PACKAGE / "ops").iterdir() if one.is_dir() and one.name != "copy"]
+    shutil.copytree(PACKAGE, root / "webnorm", ignore=shutil.ignore_patterns("__pycache__", *others))
     shutil.copytree(shipped("wgsl"), root / "wgsl")
     (root / "webnorm" / "ops" / "doubled").mkdir()
     shutil.copy(DOUBLED / "op.py", root / "webnorm" / "ops" / "doubled")
@@ -41,6 +46,23 @@ def run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=HANG_S,
         check=False,
     )
+
+
+def test_packaged_ops_stay_the_same_in_other_processes() -> None:
+    op = OPS["group_norm"]
+    problem = op.problem(2, 8, 4, 2)
+    assert pickle.loads(pickle.dumps(op)) is op
+    assert pickle.loads(pickle.dumps(problem)) == problem
+
+
+@pytest.mark.parametrize("name", [op.name for op in OPS.values() if op.source is not None])
+def test_a_packaged_op_is_built_like_one_of_a_user(name: str, tmp_path: Path) -> None:
+    own = OPS[name].source
+    assert own is not None and own.packaged
+    definition = importlib.import_module(f"webnorm.ops.{name}.op").op
+    built = BuiltOp(definition, name, Path(own.folder)).build(OpSource(own.folder, name, "digest"))
+    assert built.problem_type.BATCH == OPS[name].problem_type.BATCH
+    assert built.tensors == OPS[name].tensors
 
 
 def test_the_loader_finds_the_ops_of_every_folder() -> None:

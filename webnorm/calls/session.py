@@ -164,7 +164,7 @@ class CallSession:
         """
         device.gate.check()
         name, stamp = (None, None) if kernel is None else _identity(kernel)
-        if task.op.source is not None and stamp is None:
+        if task.op.source is not None and task.op.is_users and stamp is None:
             stamp = _folder_stamp(task.op.source)
         key = (task.op.name, name, stamp, task.problem.signature)
         wanted = CallPlanRequest(key, task, name, stamp, None)

@@ -113,7 +113,7 @@ class CheckItem(KernelWorkItem):
         asked_for = requests.check_request(
             files.names, self.ops, roots=files.roots, chosen=self.chosen, every=self.every
         )
-        corpus = whole_corpus(self.seed)
+        corpus = whole_corpus(self.seed, self.ops)
         whole = requests.with_cases(asked_for, corpus, self.cases, files.input, self.dtype, self.changes)
         request = replace(whole, tuning=self.tuning, part=self.part)
         expected, found = max(1, request.count()), list[Result]()

@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,8 @@ _BINDING_BYTES = 128 << 20
 # An input counts as completely read if all of these draws agree, since one draw may select all rows of a
 # small table.
 _DRAWS = 8
+# The terms that one accumulator of a kernel may add without larger errors than op.py allows.
+_SHORT_SUM = 64
 _MISSING_ARGUMENT = re.compile(r"(\w+)\(\) missing \d+ required .*arguments?: '(\w+)'")
 _UNKNOWN_ARGUMENT = re.compile(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'")
 
@@ -82,6 +85,15 @@ def _wrong_argument(message: str, place: str, namespace: Mapping[str, Any]) -> W
         return WebnormError(f"{place}: {function} lacks the argument {name!r}; add it")
     parameters = inspect.signature(called).parameters
     return unknown("argument", name, parameters, problem=f"{place}: {function} has no argument {name!r}")
+
+
+def packaged_op_of(module: ModuleType) -> Op:
+    """Return the op that a module of webnorm defines with `define_op`. Its folder has the op's name."""
+    folder = Path(str(module.__file__)).parent
+    definition: OpDefinition = module.op
+    definition.summary = definition.summary or sentence((module.__doc__ or "").strip().split("\n")[0], 200)
+    source = OpSource(str(folder), folder.name, "", packaged=True)
+    return BuiltOp(definition, folder.name, folder).build(source)
 
 
 class BuiltOp:
@@ -138,11 +150,14 @@ class BuiltOp:
         WebnormError
             The function raises, or returns other shapes. The message contains the file and the line.
         """
+        return self._outputs(function, self._returned(function, arrays, problem), problem)
+
+    def _returned(self, function: Callable[..., Any], arrays: Mapping[str, Array], problem: Problem) -> Any:
         given: dict[str, Any] = {one.name: arrays.get(one.name) for one in self.definition.inputs}
-        given |= {**problem.sizes, **problem.scalars}
+        given |= {**problem.sizes, **problem.scalars, FOLLOWS: problem.dtype}
         given |= {name: value for name, value in vars(problem.options).items() if name not in given}
         try:
-            returned = function(**{name: given[name] for name in inspect.signature(function).parameters})
+            return function(**{name: given[name] for name in inspect.signature(function).parameters})
         except Exception as error:
             signals.let_through(error)
             whole = [one.name for one in self.definition.inputs if one.dtype in INTEGERS]
@@ -151,7 +166,6 @@ class BuiltOp:
                     f'{error}; draw=integers(0, "rows") keeps the numbers of {whole[0]} below rows',
                 )
             raise located(error, self.folder) from error
-        return self._outputs(function, returned, problem)
 
     def _outputs(self, function: Callable[..., Any], returned: Any, problem: Problem) -> list[Array]:
         tensors = self.op.outputs(problem)
@@ -192,6 +206,8 @@ class BuiltOp:
 
         with np.errstate(all="ignore"):
             exact = outputs(inputs)
+        if self.definition.error_function is not None:
+            return self._allowed_errors(self.definition.error_function, inputs, problem, exact)
         if self.definition.tolerance is not None:
             return self._given_tolerance(tensors, exact)
 
@@ -202,6 +218,34 @@ class BuiltOp:
             )
             for tensor, one, found in zip(tensors, exact, scales, strict=True)
         }
+
+    def _allowed_errors(
+        self,
+        function: Callable[..., Any],
+        inputs: Mapping[str, Array],
+        problem: Problem,
+        exact: Sequence[Array],
+    ) -> ExpectedOutputs:
+        """Return the expected outputs with the errors that a function of op.py allows."""
+        with np.errstate(all="ignore"):
+            returned = self._returned(function, inputs, problem)
+        found = [*returned] if isinstance(returned, tuple) else [returned]
+        tensors = self.op.outputs(problem)
+        try:
+            pairs = zip(tensors, exact, found, strict=True)
+            return {
+                tensor.name: Expected(
+                    one.astype(np.float64), np.broadcast_to(np.asarray(error), one.shape), np.zeros(1)
+                )
+                for tensor, one, error in pairs
+            }
+        except ValueError as error:
+            code = function.__code__
+            names = ", ".join(one.name for one in tensors)
+            raise WebnormError(
+                f"{code.co_filename}:{code.co_firstlineno}: {function.__name__} does not return one array "
+                f"for each of {names}, of its shape: {error}"
+            ) from error
 
     def _given_tolerance(self, tensors: Sequence[Tensor], exact: Sequence[Array]) -> ExpectedOutputs:
         given = self.definition.tolerance
@@ -215,6 +259,10 @@ class BuiltOp:
 
     def tolerance(self, terms: HeaderTerms, problem: Problem) -> ToleranceFactors:
         """Return the tolerance that op.py defines, or else the derived one."""
+        if self.definition.error_function is not None:
+            terms_added = max(1, min(terms.serial + terms.column, problem.elements))
+            reason = f"the errors that op.py allows, {terms_added} terms per accumulator"
+            return ToleranceFactors(max(1.0, terms_added / _SHORT_SUM), 0.0, 0.0, 0.0, reason)
         if self.definition.tolerance is not None:
             return ToleranceFactors(1.0, 0.0, 0.0, 0.0, "the tolerance of op.py")
         # No accumulator adds more terms than there are elements, even if a header declares more.
@@ -293,9 +341,26 @@ class BuiltOp:
     # --- the op
 
     def build(self, source: OpSource) -> Op:
-        """Return the Op; raise WebnormError if the reference is unusable."""
+        """Return the Op; raise WebnormError if the reference is unusable.
+
+        The batch of a packaged op counts as tested: webnorm's tests build such an op like a user's.
+        """
+        op = self._built(source)
+        batch = op.problem_type.BATCH
+        for name, text in self.definition.derived.items():
+            if batch in expression.names(expression.parse(text)):
+                raise WebnormError(
+                    f"derived name {name!r} depends on {batch}, the batch, which kernels get at run time; "
+                    "expected an expression of other sizes"
+                )
+        return op
+
+    def _built(self, source: OpSource) -> Op:
         self.op = self._made(source, "")
         batch = self.definition.batch
+        if source.packaged and batch != "auto":
+            self.op = self._made(source, batch or "")
+            return self.op
         if batch is None:
             return self.op
         if batch == "auto":
@@ -395,10 +460,19 @@ class BuiltOp:
 
 
 def _header_names(definition: OpDefinition, problem: Problem) -> dict[str, int]:
-    """Return the bytes of an element of --dtype, and a 0 or 1 for each value of a choice."""
-    values = [(one.name, value) for one in definition.options for value in one.values if value is not None]
-    chosen = {f"is_{name}_{value}": int(getattr(problem.options, name) == value) for name, value in values}
-    return {"itemsize": DTYPES[problem.dtype].itemsize, **chosen}
+    """Return the bytes of an element of --dtype, a 0 or 1 for each value of a choice, and derived names."""
+    chosen = {
+        name: int(getattr(problem.options, option) == value)
+        for name, (option, value) in definition.choice_names().items()
+    }
+    flags = {
+        one.name: int(getattr(problem.options, one.name)) for one in definition.options if not one.values
+    }
+    known = {**problem.sizes, **flags, **chosen}
+    derived = {
+        name: expression.evaluate(expression.parse(text), known) for name, text in definition.derived.items()
+    }
+    return {"itemsize": DTYPES[problem.dtype].itemsize, **chosen, **derived}
 
 
 def _tensor(one: TensorDefinition, access: Any, batch: str) -> Tensor:

@@ -177,9 +177,10 @@ class DrawnCase(Case):
         return make_inputs(task.op, task.problem)
 
 
-def whole_corpus(seed: int) -> tuple[Case, ...]:
-    """Return the cases of all ops, with draws of this seed."""
-    hooks = dict.fromkeys(hook for op in OPS.values() if (hook := op.hook("cases")) is not None)
+def whole_corpus(seed: int, ops: Iterable[str] | None = None) -> tuple[Case, ...]:
+    """Return the cases of the named ops, or of all ops, with draws of this seed."""
+    selected = [OPS[name] for name in (OPS if ops is None else ops)]
+    hooks = dict.fromkeys(hook for op in selected if (hook := op.hook("cases")) is not None)
     found: tuple[Case, ...] = tuple(case for hook in hooks for case in hook(seed))
     return found or (DrawnCase(seed),)
 

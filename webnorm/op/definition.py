@@ -264,22 +264,34 @@ class OpDefinition:
         tolerance: ToleranceDefinition | None,
         bytes: str | None,
         flops: str | None,
+        derived: Mapping[str, str],
         summary: str,
         line: int,
     ) -> None:
         self.sizes, self.inputs, self.outputs = sizes, inputs, outputs
         self.scalars, self.options, self.requirements, self.cases = scalars, options, requirements, cases
         self.batch, self.tolerance, self.bytes, self.flops = batch, tolerance, bytes, flops
+        self.derived = derived
         self.summary = summary
         # Of op.py, where messages about the whole point.
         self.line = line
         self.reference_function: Callable[..., Any] | None = None
+        self.error_function: Callable[..., Any] | None = None
         self.mistakes: dict[str, Callable[..., Any]] = {}
 
     @property
     def named(self) -> dict[str, TensorDefinition]:
         """The tensors by name, inputs first."""
         return {one.name: one for one in (*self.inputs, *self.outputs)}
+
+    def choice_names(self) -> dict[str, tuple[str, str]]:
+        """Return the option and the value of each `is_OPTION_VALUE`, the names of choices in headers."""
+        return {
+            f"is_{one.name}_{value}": (one.name, value)
+            for one in self.options
+            for value in one.values
+            if value is not None
+        }
 
     def reference(self, function: Function) -> Function:
         """Register a function as the op's reference.
@@ -292,6 +304,19 @@ class OpDefinition:
             raise WebnormError("the op has two references; expected one function under @op.reference")
         self._check_parameters(function, "the reference")
         self.reference_function = function
+        return function
+
+    def allowed_error(self, function: Function) -> Function:
+        """Register a function that returns the allowed absolute errors, in place of the derived tolerance.
+
+        It has the parameters of a reference. It returns an array for each output, or a tuple of them, that
+        broadcasts to the output: the errors of a correct float32 kernel that adds at most 64 terms one after
+        another. A kernel that declares more `serial_terms` may have proportionally larger errors.
+        """
+        if self.error_function is not None or self.tolerance is not None:
+            raise WebnormError("the op has two tolerances; expected one function under @op.allowed_error")
+        self._check_parameters(function, "the allowed error")
+        self.error_function = function
         return function
 
     def mistake(self, what: str) -> Callable[[Function], Function]:
@@ -315,7 +340,7 @@ class OpDefinition:
 
     def _check_parameters(self, function: Callable[..., Any], what: str) -> None:
         parts: Sequence[Any] = (*self.inputs, *self.scalars, *self.options)
-        known = {*self.sizes, *(one.name for one in parts)}
+        known = {*self.sizes, *(one.name for one in parts), FOLLOWS}
         for name in inspect.signature(function).parameters:
             if name not in known:
                 raise WebnormError(f"{what} has the {unknown('parameter', name, known)}")
@@ -358,6 +383,7 @@ def define_op(
     absolute_tolerance: float | None = None,
     bytes: str | None = None,
     flops: str | None = None,
+    derived: Mapping[str, str] | None = None,
     summary: str = "",
 ) -> OpDefinition:
     """Define an op, in an `op.py`.
@@ -379,6 +405,9 @@ def define_op(
     bytes, flops
         Expressions of sizes: the bytes that a kernel must move (default: every tensor once), and its
         floating-point operations, for GFLOP/s.
+    derived
+        More names for headers and templates of kernels, each with an expression of sizes, flags and
+        `is_OPTION_VALUE`. It must not depend on the batch.
     summary
         The description of the op, in one line. Default: the first line of the module's docstring.
 
@@ -397,7 +426,7 @@ def define_op(
     found = OpDefinition(
         dict(sizes), _listed("inputs", inputs), _listed("outputs", outputs), _listed("scalars", scalars),
         _listed("options", options), _listed("require", require), _listed("cases", cases), batch, given,
-        bytes, flops, summary, sys._getframe(1).f_lineno,
+        bytes, flops, dict(derived or {}), summary, sys._getframe(1).f_lineno,
     )  # fmt: skip
     _check(found)
     return found
@@ -427,6 +456,11 @@ def _check(op: OpDefinition) -> None:
                 raise WebnormError(f"two of the sizes, tensors, scalars and options are called {name!r}")
     _check_tensors(op)
     known = [*op.sizes, *(one.name for one in op.options if not one.values)]
+    for name, derived in op.derived.items():
+        check_free(name, "a derived name")
+        if name in (*names, *options):
+            raise WebnormError(f"derived name {name!r} is also a size, tensor, scalar or option")
+        expression.check_names(expression.parse(derived), [*known, *op.choice_names()], derived)
     for requirement in op.requirements:
         expression.check_names(expression.parse(requirement.rule), known, requirement.rule)
     for text in (op.bytes, op.flops):

@@ -215,15 +215,17 @@ Hook = Callable[..., Any] | str
 
 @dataclass(frozen=True)
 class OpSource:
-    """The folder of a user op, the op's name, and a digest of the folder's Python files.
+    """The folder of an `op.py`, the op's name, and a digest of the folder's Python files.
 
-    `sent_to` is the folder of copies that another process sent here.
+    `sent_to` is the folder of copies that another process sent here. `packaged` is True for an op that comes
+    with webnorm, which has no digest.
     """
 
     folder: str
     name: str
     digest: str
     sent_to: str | None = field(default=None, compare=False)
+    packaged: bool = False
 
     @property
     def files(self) -> Path:
@@ -232,6 +234,10 @@ class OpSource:
 
     def op(self) -> Op:
         """Return the op; raise WebnormError if the files are gone or have changed."""
+        if self.packaged:
+            from webnorm.op.registry import packaged_op
+
+            return packaged_op(self.name)
         from webnorm.op.op_folders import op_of_source
 
         return op_of_source(self)
@@ -274,7 +280,7 @@ class Op:
     counted_bytes, counted_flops
         Functions from a problem to the bytes that it must move and the operations that it must compute.
     source
-        The origin of a user op.
+        The origin of an op with a definition from `define_op`, or of a user op.
     hooks
         Optional functions and modules, or their "module:name".
 
@@ -326,6 +332,11 @@ class Op:
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"
+
+    @property
+    def is_users(self) -> bool:
+        """True if a user's folder defines the op."""
+        return self.source is not None and not self.source.packaged
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.source is not None:

@@ -8,6 +8,7 @@ from dataclasses import fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from webnorm.errors import WebnormError, unknown
@@ -22,24 +23,33 @@ OP_FILE = "op.py"
 
 
 def load_ops(package: str) -> Iterator[Op]:
-    """Yield the ops of a package's folders: the OPS of each `op.py`."""
+    """Yield the ops of a package's folders: the OPS of each `op.py`, then the ops of `define_op`."""
+    defined: list[ModuleType] = []
     for folder in sorted(resources.files(package).iterdir(), key=lambda one: one.name):
         if folder.is_dir() and folder.joinpath(OP_FILE).is_file():
-            yield from importlib.import_module(f"{package}.{folder.name}.op").OPS
+            module = importlib.import_module(f"{package}.{folder.name}.op")
+            if hasattr(module, "OPS"):
+                yield from module.OPS
+            else:
+                defined.append(module)
+    if defined:
+        from webnorm.op.built_op import packaged_op_of
+
+        yield from map(packaged_op_of, defined)
 
 
 class _Registry(Mapping[str, Op]):
-    """The ops by name, loaded on first use."""
+    """The ops by name, loaded on first use. A user's op takes the place of a packaged one of its name."""
 
     def __getitem__(self, name: str) -> Op:
         return _users[name] if name in _users else _loaded()[name]
 
     def __iter__(self) -> Iterator[str]:
         yield from _loaded()
-        yield from _users
+        yield from (name for name in _users if name not in _loaded())
 
     def __len__(self) -> int:
-        return len(_loaded()) + len(_users)
+        return len(_loaded().keys() | _users.keys())
 
 
 @cache
@@ -54,14 +64,14 @@ _broken: dict[str, str] = {}
 
 
 def register(op: Op) -> None:
-    """Add a user op to OPS; it replaces an op of the same folder.
+    """Add a user op to OPS; it replaces an op of the same folder, or a packaged one of its name.
 
     Raises
     ------
     WebnormError
-        webnorm, or another folder, has an op of this name.
+        webnorm has an op of this name that cannot be replaced, or another folder has one.
     """
-    if op.name in _loaded():
+    if op.name in _loaded() and _loaded()[op.name].source is None:
         raise WebnormError(f"{_folder(op)}: {op.name} is an op of webnorm; rename the folder")
     known = _users.get(op.name)
     if known is not None and _folder(known) != _folder(op):
@@ -135,6 +145,11 @@ def op_named(name: str) -> Op:
     if name not in OPS:
         raise unknown("op", name, OPS)
     return OPS[name]
+
+
+def packaged_op(name: str) -> Op:
+    """Return the op of that name that comes with webnorm, even if a user's op has the same name."""
+    return _loaded()[name]
 
 
 @cache

@@ -117,7 +117,8 @@ def _suggested(known: Mapping[int, int], cols: int) -> int:
 
 def lab_offers() -> Iterator[LabOffer]:
     """Yield every selection that the page offers."""
-    for op in OPS.values():
+    # The page computes the expected values of these ops only.
+    for op in (one for one in OPS.values() if one.source is None):
         for options in ((), *(op.hook("lab_options") or ())):
             columns = [cols for cols in _LAB_COLS if cols == _OPTION_COLS or not options]
             for cols, dtype in itertools.product(columns, _LAB_DTYPES):

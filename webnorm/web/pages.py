@@ -90,7 +90,7 @@ def _numbers() -> bytes:
         lines += (f"export const {name} = {json.dumps(getattr(module, name))};" for name in names)
     for numbers in dict.fromkeys(tuple((op.hook("page_numbers") or {}).items()) for op in OPS.values()):
         lines += (f"export const {name} = {json.dumps(value)};" for name, value in numbers)
-    options = (field for op in OPS.values() for field in fields(op.defaults))
+    options = (field for op in OPS.values() if op.source is None for field in fields(op.defaults))
     on = sorted({option.name for option in options if option.default is True})
     lines += ["// Options that are on by default.", f"export const ON_BY_DEFAULT = {json.dumps(on)};"]
     return "\n".join([*lines, ""]).encode()

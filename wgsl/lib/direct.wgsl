@@ -6,8 +6,8 @@
 {% set unroll = (4 * steps + 59999) // 60000 %}
 {#- Whether the Vecs of all steps are inside the row. -#}
 {% set whole = not shifted and steps * (row_parts if row_parts is defined else 1) * threads_per_row * lanes == cols and steps % unroll == 0 %}
-{#- The name of the function that loads the input of the norm. -#}
-{% set load_input = "load_input" if has_residual else "load_x" %}
+{#- The name of the function that loads the input of the norm. Ops with an op.py define `load_row`. -#}
+{% set load_input = "load_row" if row_elements is defined else ("load_input" if has_residual else "load_x") %}
 {% macro where_live(value, otherwise, j) -%}
 {{ value if whole else "where_live(" ~ value ~ ", " ~ otherwise ~ ", " ~ j ~ ", thread)" }}
 {%- endmacro %}

@@ -1,6 +1,8 @@
 {#- The assignment of rows to workgroups and invocations. -#}
 {% from "lib/dtype.wgsl" import shifted, lanes with context %}
 {% from "lib/place.wgsl" import locate with context %}
+{#- Text: the number of rows. An op whose rows are not its batch sets `row_count`. -#}
+{% set row_count = row_count if row_count is defined else "params.rows" %}
 {#- The invocation's row within a group of rows. Rows past the last are clamped to it instead of returning early, because
     every invocation has to reach the barriers and subgroup operations. `row_exists` guards the store. -#}
 {% macro locate_row(group) %}
@@ -9,8 +11,8 @@
 {% else %}
     let row_index = {{ group }} * {{ rows_per_workgroup }}u + place / THREADS;
 {% endif %}
-    let row_exists = row_index < params.rows;
-    let row = min(row_index, params.rows - 1u);
+    let row_exists = row_index < {{ row_count }};
+    let row = min(row_index, {{ row_count }} - 1u);
 {% if shifted %}
     row_shift = (params.x_start + row_index * COLS) % {{ lanes }}u;
 {% endif %}
@@ -23,9 +25,9 @@
 {% macro each_row() %}
 {% set body = caller() %}
 {{ locate("thread" ~ body) }}
-{% if capped %}
+{% if capped is defined and capped %}
     let workgroup_count = workgroups.x * workgroups.y;
-    for (var group = workgroup; group * {{ rows_per_workgroup }}u < params.rows; group += workgroup_count) {
+    for (var group = workgroup; group * {{ rows_per_workgroup }}u < {{ row_count }}; group += workgroup_count) {
 {{ locate_row("group") }}
 {{ body }}
         next_turn();

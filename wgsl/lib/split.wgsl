@@ -11,7 +11,7 @@
 {% macro each_part() %}
 {% set body = caller() %}
 {{ locate("thread" ~ body) }}
-{% if capped %}
+{% if capped is defined and capped %}
     let workgroup_count = workgroups.x * workgroups.y;
     for (var item = workgroup; item < params.rows * PARTS; item += workgroup_count) {
 {{ part_of("item") }}

@@ -80,9 +80,10 @@ def check(
 
     console = Screen(stderr=str(json) == "-")
     seed = requests.seed_or_random(seed)
-    corpus = whole_corpus(seed)
+    names, ops = requests.kernel_names(kernel), ops_named(op)
+    corpus = whole_corpus(seed, ops)
     if cases:
-        console.print(corpus_table(corpus if op is None else cases_of(corpus, ops_named(op))))
+        console.print(corpus_table(corpus if op is None else cases_of(corpus, ops)))
         return
     outputs = {"--json": json}
     check_outputs(outputs, [*([] if input is None else [input]), *values.kernel_files(kernel, wgsl)])
@@ -90,7 +91,6 @@ def check(
     changes = Overrides(
         None if option is None else tuple(option), values.scalar_values(scalar, eps=eps, scale=scale)
     )
-    names, ops = requests.kernel_names(kernel), ops_named(op)
     request = requests.check_request(
         names,
         ops,

@@ -97,7 +97,9 @@ def _kernel_files(root: Path) -> list[Path]:
     try:
         if not root.is_dir():
             raise WebnormError(f"{root}: not a folder; expected a folder of kernels, <op>/<kernel>.wgsl")
-        paths = [path for op in OPS for path in wgsl_files(root / op)]
+        # A user's op that replaces a packaged one has kernels of its own.
+        ops = [op for op in OPS if root != wgsl_root() or op not in user_ops()]
+        paths = [path for op in ops for path in wgsl_files(root / op)]
     except (OSError, ValueError) as error:
         raise WebnormError(f"{root}: cannot read the folder of kernels: {error}") from error
     if not paths:

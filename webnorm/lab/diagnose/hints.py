@@ -257,7 +257,7 @@ def _numbers(failure: WrongResult, one: OutputComparison, at: ErrorLocations) ->
         found.append(Hint(*explained))
     if not found and not place:
         place = f"{wrong_everywhere(one, at)}, and fits no known formula"
-        if failure.task.op.source is not None:
+        if failure.task.op.is_users:
             place += "; an @op.mistake in op.py can name such a bug"
     return [*found, *([Hint("place", place)] if place else [])]
 

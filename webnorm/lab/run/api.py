@@ -290,7 +290,7 @@ def check(
             chosen=_constants(constants),
             every=all_constants,
         ),
-        whole_corpus(seed),
+        whole_corpus(seed, ops_named(op)),
         cases,
         Path(input) if isinstance(input, str) else input,
         dtype,

@@ -377,7 +377,7 @@ def _checked(
     overrides = Overrides(submission.options or None, submission.scalars)
     request = check.CheckRequest(
         (kernel,),
-        cases=whole_corpus(submission.seed),
+        cases=whole_corpus(submission.seed, [kernel.op.name]),
         dtypes=(submission.dtype,),
         changes=overrides,
         chosen=submission.constants,

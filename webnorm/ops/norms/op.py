@@ -17,6 +17,7 @@ from webnorm.ops.copy.op import row_names
 from webnorm.ops.copy.problem import draw_x
 from webnorm.ops.norms import reference
 from webnorm.ops.norms.problem import NormOptions, NormProblem
+from webnorm.ops.rows import SUM_TOLERANCE
 
 # A cap that is larger than any dispatch.
 _NO_CAP = 2**32
@@ -112,7 +113,7 @@ def _tolerance_of_h(problem: NormProblem) -> ToleranceFactors:
     rounded once.
     """
     if problem.dtype == "float32" or problem.options.residual_bias:
-        return ToleranceFactors(reference.SUM_TOLERANCE, 0.0, 0.0, 0.0, "two additions in float32")
+        return ToleranceFactors(SUM_TOLERANCE, 0.0, 0.0, 0.0, "two additions in float32")
     return ToleranceFactors(_DENORMAL, 0.0, 0.0, 0.0, "one rounding")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -13,6 +12,14 @@ from webnorm.op.blocks import map_row_blocks
 from webnorm.op.dtypes import DTYPES, FP8, Array
 from webnorm.op.op import Expected, ExpectedOutputs, Float64Array, HeaderTerms, ToleranceFactors
 from webnorm.ops.norms.problem import NormProblem
+from webnorm.ops.rows import (
+    HI_LO_TOLERANCE,
+    SUM_TOLERANCE,
+    UNIT_ROUNDOFF,
+    NormalizedRows,
+    normalize,
+    row_gradient,
+)
 
 # The smallest row maximum for an int8 scale. 127 divided by it is finite in float32, and a row of zeros gets
 # a valid scale.
@@ -20,52 +27,6 @@ SMALLEST_ROW_MAXIMUM = 2.0**-100
 INT8_MAXIMUM = 127.0
 # The relative size of the mean's last bits.
 MEAN_DIGITS = 2.0**-22
-
-
-def centered(x: Array) -> tuple[Float64Array, Float64Array]:
-    """Return x - mean and the mean (rows, 1) of every row of x (rows, cols), in float64.
-
-    Each row is first shifted by its first element. The differences are exact for float32 values of similar
-    magnitude, so constant rows have a variance of exactly 0.
-    """
-    y = x.astype(np.float64)
-    pivot = y[:, :1].copy()
-    y -= pivot
-    low = y.mean(axis=1, keepdims=True)
-    y -= low
-    return y, pivot + low
-
-
-@dataclass(frozen=True)
-class NormalizedRows:
-    """Normalized rows of x: `xhat` (rows, cols); mean, rstd and |mean| * rstd, each (rows, 1)."""
-
-    xhat: Float64Array
-    mean: Float64Array
-    rstd: Float64Array
-    condition: Float64Array
-
-
-def normalize(x: Array, eps: float, has_mean: bool) -> NormalizedRows:
-    """Return (x - mean) / sqrt(var + eps) of every row, or x / sqrt(mean(x²) + eps) without a mean.
-
-    A row with NaN or Inf gives NaN, and so does a constant row if eps is 0.
-
-    References
-    ----------
-    Ba, Kiros and Hinton, "Layer Normalization", 2016, equations 3 and 4, with the biased variance.
-    Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019, equation 4.
-    """
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        if has_mean:
-            xhat, mean = centered(x)
-        else:
-            xhat = x.astype(np.float64)
-            mean = np.zeros((x.shape[0], 1))
-        variance = np.einsum("ij,ij->i", xhat, xhat)[:, None] / x.shape[1]
-        rstd = 1.0 / np.sqrt(variance + eps)
-        xhat *= rstd
-        return NormalizedRows(xhat, mean, rstd, np.abs(mean) * rstd)
 
 
 def _with_saved(x: Array, stats: Array, has_mean: bool) -> NormalizedRows:
@@ -220,15 +181,7 @@ def _backward_rows(
         rows = normalize(arrays["x"], problem.eps, has_mean)
     dy = arrays["dy"].astype(np.float64)
     size = np.maximum(1.0, np.abs(rows.xhat))
-    g = dy * weight
-    along = (g * rows.xhat).mean(axis=1, keepdims=True)
-    dx = g - rows.xhat * along
-    unit = np.abs(g) + size * (np.abs(g) * size).mean(axis=1, keepdims=True)
-    if has_mean:
-        dx -= g.mean(axis=1, keepdims=True)
-        unit += np.abs(g).mean(axis=1, keepdims=True)
-    dx *= rows.rstd
-    unit *= rows.rstd
+    dx, unit = row_gradient(dy * weight, rows, has_mean)
     shaky = rows.condition * unit
     if "dh" in arrays:
         dh = arrays["dh"].astype(np.float64)
@@ -290,12 +243,6 @@ def _by_rows(
 
 # --- the allowed errors of float32, from the sums that a kernel's header declares
 
-# Half an ulp of 1.0 in float32.
-UNIT_ROUNDOFF = 2.0**-24
-# Error of a normalized element in units of max(1, |x̂|), if no accumulator adds more than 64 terms one after
-# another and the mean has two words. The largest measured error for means up to 1e6 standard deviations is
-# 1.9e-6. Half an ulp of an outlier's x̂ = sqrt(N) alone is 3.8e-6 absolute, hence the relative part.
-HI_LO_TOLERANCE = 2e-6
 SERIAL_TERMS = 64
 # A mean that is rounded to float32 is off by up to half an ulp, or by about sqrt(terms) such roundings if
 # terms are added one after another. The factor 4 covers the spread over the corpus. If all roundings may have
@@ -307,8 +254,6 @@ GRADIENT_FACTOR = 4.0
 # The share of a rounded output's elements that must equal the rounded float64 answer. Others may be its
 # neighbours if the answer lies within the float32 tolerance of a rounding boundary.
 EQUAL_SHARE = 0.999
-# h is a sum of two or three terms, each rounded once to float32.
-SUM_TOLERANCE = 2.0**-23
 # The largest share of the first word, and of the standard deviation, that the second word of a mean may have:
 # many times 2^-24, the rounding error of a sum's terms.
 LOW_WORD = 2.0**-10

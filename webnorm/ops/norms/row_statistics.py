@@ -15,7 +15,8 @@ from webnorm.op.dtypes import STORAGE, Array, finfo
 from webnorm.op.op import Float64Array, Task, ToleranceFactors
 from webnorm.ops.norms.mistakes import NormalizationInputs, rows_of
 from webnorm.ops.norms.op import has_mean
-from webnorm.ops.norms.reference import UNIT_ROUNDOFF, add_residual, centered
+from webnorm.ops.norms.reference import add_residual
+from webnorm.ops.rows import UNIT_ROUNDOFF, centered
 
 # The fit has two numbers per row, which would explain any row with few elements.
 _FEWEST_COLS = 8

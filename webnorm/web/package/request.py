@@ -222,7 +222,7 @@ def _command(
 ) -> str:
     """Return the command for this export, as a line for shaders' comments and pages."""
     # A package does not show the path of the op's folder.
-    words = ["webnorm", "export", op.name if op.source is None else f"./{op.name}"]
+    words = ["webnorm", "export", f"./{op.name}" if op.is_users else op.name]
     for root in roots:
         words += ["--wgsl", str(root)]
     kind = op.problem_type

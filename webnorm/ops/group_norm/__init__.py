@@ -1,0 +1,1 @@
+"""GroupNorm, with InstanceNorm and MeanVarianceNormalization as special cases."""
