@@ -155,6 +155,34 @@ def heads(g: Graph) -> str:
     return g.node("MatMul", parts[0], g.node("Transpose", keys, perm=[0, 1, 3, 2]))
 
 
+def heads_behind_the_transpose(g: Graph) -> str:
+    """Normalize queries and keys of (batch, heads, tokens, columns), with a weight for each head."""
+    parts = []
+    for _ in range(2):
+        part = g.node("Transpose", g.node("Reshape", "x", g.ints(B, S, H, 8)), perm=[0, 2, 1, 3])
+        mean = g.node("ReduceMean", g.node("Mul", part, part), g.ints(-1))
+        y = g.node("Div", part, g.node("Sqrt", g.node("Add", mean, g.weight(1e-6))))
+        parts.append(g.node("Mul", y, g.random(H, 1, 8)))
+    return g.node("MatMul", parts[0], g.node("Transpose", parts[1], perm=[0, 1, 3, 2]))
+
+
+def gated_residual(g: Graph) -> str:
+    """Modulate the norm of a sum whose second term has a factor for each batch element and column, as in DiT."""
+    gate = g.node("Unsqueeze", g.node("MatMul", "c", g.random(4, D)), g.ints(1))
+    total = g.node("Add", "x", g.node("Mul", gate, g.node("Tanh", "x")))
+    y = g.node("LayerNormalization", total, g.node("Constant", value_floats=[1.0] * D), epsilon=1e-6)
+    scale, shift = (g.node("Unsqueeze", g.node("MatMul", "c", g.random(4, D)), g.ints(1)) for _ in range(2))
+    return g.node("Add", g.node("Mul", y, g.node("Add", g.weight(1.0), scale)), shift)
+
+
+def batch_masked_softmax(g: Graph) -> str:
+    scores = g.node("MatMul", "x", g.node("Transpose", "x", perm=[0, 2, 1]))
+    return g.node(
+        "Softmax",
+        g.node("Add", scores, g.node("Unsqueeze", g.node("MatMul", "c", g.random(4, S)), g.ints(1))),
+    )
+
+
 def one_head(g: Graph) -> str:
     """Normalize only the queries: rows of a norm."""
     queries = rms_norm(g, g.node("Reshape", "x", g.ints(B, S, H, 8)), 8)
@@ -172,7 +200,7 @@ DECOMPOSED: dict[Callable[[Graph], str], str] = {
     layer_norm_of_sums: f"1 layer_norm {ROWS} decomposed bias=false weight=false eps=1e-05",
     plain_rms_norm: f"1 rms_norm {ROWS} decomposed eps=1e-06",
     rms_norm_of_gemma: f"1 rms_norm {ROWS} decomposed zero_centered_weight eps=1e-06",
-    rms_norm_before_gelu: f"1 rms_norm {ROWS} decomposed activation=gelu eps=1e-06",
+    rms_norm_before_gelu: f"1 rms_norm {ROWS} decomposed eps=1e-06 (gelu follows)",
     sum_before_rms_norm: f"1 rms_norm {ROWS} decomposed residual eps=1e-06",
     bias_before_rms_norm: f"1 rms_norm {ROWS} decomposed eps=1e-06",
     modulated: f"1 modulated_norm batch={B} rows={S} cols={D} float32 decomposed norm=layer_norm eps=1e-06",
@@ -182,9 +210,14 @@ DECOMPOSED: dict[Callable[[Graph], str], str] = {
     "order=gate_first eps=1e-06",
     l2_norm_with_clamp: f"1 l2_norm {ROWS} decomposed clamp eps=1e-12",
     l2_norm_of_gated_delta: f"1 l2_norm {ROWS} decomposed eps=1e-06",
-    decomposed_softmax: f"1 softmax {ROWS} decomposed",
-    masked_softmax: f"1 softmax rows={B * S} cols={S} float32 fused mask scale=0.125",
-    heads: f"1 qk_norm tokens={B * S} q_heads={H} k_heads=2 dim=8 float32 decomposed norm=rms_norm eps=1e-06",
+    decomposed_softmax: f"1 softmax batch={B} queries={S} cols={D} float32 decomposed",
+    masked_softmax: f"1 softmax batch={B} queries={S} cols={S} float32 fused mask scale=0.125",
+    heads: f"1 qk_norm batch={B} tokens={S} q_heads={H} k_heads=2 dim=8 float32 decomposed norm=rms_norm eps=1e-06",
+    heads_behind_the_transpose: f"1 qk_norm batch={B} tokens={S} q_heads={H} k_heads={H} dim=8 float32 "
+    "decomposed layout=heads_first norm=rms_norm weight_per_head eps=1e-06",
+    gated_residual: f"1 modulated_norm batch={B} rows={S} cols={D} float32 fused gate norm=layer_norm residual "
+    "eps=1e-06",
+    batch_masked_softmax: f"1 softmax batch={B} queries={S} cols={S} float32 fused batch_mask",
     one_head: f"1 rms_norm rows={B * S * H} cols=8 float32 decomposed eps=1e-06",
 }
 
@@ -240,11 +273,11 @@ FUSED: dict[str, tuple[Callable[[Graph], str], int, str]] = {
         f"1 rms_norm {ROWS} fused residual eps=1e-06",
     ),
     "l2": (fused("LpNormalization", axis=-1), 17, f"1 l2_norm {ROWS} fused"),
-    "softmax": (fused("Softmax", axis=-1), 17, f"1 softmax {ROWS} fused"),
+    "softmax": (fused("Softmax", axis=-1), 17, f"1 softmax batch={B} queries={S} cols={D} float32 fused"),
     "softmax of another axis": (
         fused("Softmax", axis=1),
         17,
-        f"1 softmax rows={B * D} cols={S} float32 fused (over axis 1 of 3: the elements of a row lie apart)",
+        f"1 softmax batch={B * D} queries=1 cols={S} float32 fused (over axis 1 of 3: the elements of a row lie apart)",
     ),
 }
 
@@ -344,7 +377,7 @@ def test_images(build: Callable[[Graph], str], tmp_path: Path) -> None:
 
 def test_casts_show_the_type_and_the_rounding(tmp_path: Path) -> None:
     """Llama computes in float32 and rounds before the weight, Gemma behind it."""
-    expected = {True: "(rounds to float16 before the weight)", False: "weight_dtype=float32 eps=1e-06"}
+    expected = {True: "decomposed rounding=before_weight eps=1e-06", False: "weight_dtype=float32 eps=1e-06"}
     for before, end in expected.items():
         g = Graph(x=X)
         g.types["x"] = onnx.TensorProto.FLOAT16

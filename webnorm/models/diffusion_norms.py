@@ -200,7 +200,7 @@ def _flux(config: ModelConfig, dims: Dimensions) -> Iterator[NormUse]:
     rows["joint"] = (image + text, single, single)
     for stream, (tokens, norms, heads_norms) in rows.items():
         yield _modulated(config, batch, tokens, heads * width, _MODULATED_EPS, norms, f"{stream}.norm")
-        sizes = {"tokens": batch * tokens, "q_heads": heads, "k_heads": heads, "dim": width}
+        sizes = {"batch": batch, "tokens": tokens, "q_heads": heads, "k_heads": heads, "dim": width}
         options, scalars = ("norm=rms_norm",), {"eps": 1e-6}
         layer = (f"{stream}.norm_q",)
         yield NormUse("qk_norm", sizes, config.dtype, options, scalars, heads_norms, layer, "config")

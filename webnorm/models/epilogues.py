@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from webnorm.models.norm_match import NormMatch, silu_input
 from webnorm.models.onnx_graph import OnnxGraph, OnnxNode, other_input
+from webnorm.models.vocabulary import ACTIVATED, ROUNDED, ROUNDING, ZERO_CENTERED
 
 # Reshapes between a norm and its weight, as gated norms of groups have.
 _MOST_RESHAPES = 2
-_GELU_OPS = ("Gelu", "FastGelu", "QuickGelu")
-# The ops that have an activation behind them.
-_ACTIVATED = ("group_norm", "layer_norm", "rms_norm")
+_GELU_OPS = ("Gelu", "FastGelu")
 _ROW_NORMS = ("layer_norm", "rms_norm")
 
 
@@ -20,7 +19,7 @@ def extend(found: NormMatch) -> None:
     if found.op in _ROW_NORMS:
         _add_modulation(found)
         _add_gate(found)
-    if found.op in _ACTIVATED:
+    if found.op in (*_ROW_NORMS, *ACTIVATED):
         _add_activation(found)
         _add_residual(found)
     if found.op == "softmax":
@@ -50,13 +49,14 @@ def _add_weight(found: NormMatch) -> None:
     node, weight, seen = step
     graph = found.graph
     narrow = graph.type_of(seen).dtype
-    if narrow and narrow != graph.type_of(found.node.output(0)).dtype and narrow == found.dtype:
-        found.notes.append(f"rounds to {narrow} before the weight")
+    wide = graph.type_of(found.node.output(0)).dtype
+    if narrow == found.dtype and narrow not in ("", wide) and found.op in ROUNDED:
+        found.options.append(ROUNDING)
     offset = graph.made_by(weight, "Add", views=True)
     if offset is not None:
         own = next((one for one in offset.inputs[:2] if graph.scalar(one) == 1), "")
         if own:
-            found.options.append("zero_centered_weight")
+            found.options.append(ZERO_CENTERED)
             weight = other_input(offset, (own,))
     found.weight, found.y = weight, node.output(0)
 
@@ -147,28 +147,30 @@ def _gated_product(graph: OnnxGraph, product: OnnxNode) -> bool:
 
 
 def _add_activation(found: NormMatch) -> None:
-    """Match SiLU, GELU and ReLU that nothing but the activation reads y for."""
+    """Match an activation that alone reads y. Ops without one get a note."""
+    name = _activation(found)
+    if name and found.op in ACTIVATED:
+        found.options.append(f"activation={name}")
+    elif name:
+        found.notes.append(f"{name} follows")
+
+
+def _activation(found: NormMatch) -> str:
+    """Return the name of the activation behind a norm, or ""."""
     graph = found.graph
     readers = graph.final_readers(found.y)
     nodes = [node for node, _ in readers]
     if not nodes or found.y in graph.outputs:
-        return
+        return ""
     names = [node.op for node in nodes]
     if names in (["Swish"], ["Silu"]) or _is_silu(graph, readers):
-        found.options.append("activation=silu")
-    elif names == ["Relu"]:
-        found.options.append("activation=relu")
-    elif len(names) == 1 and names[0] in _GELU_OPS:
-        found.options.append(_gelu_name(nodes[0]))
-    elif _leads_to(graph, nodes, "Erf"):
-        found.options.append("activation=gelu")
-    elif _leads_to(graph, nodes, "Tanh"):
-        found.options.append("activation=gelu_tanh")
-
-
-def _gelu_name(node: OnnxNode) -> str:
-    tanh = node.op == "FastGelu" or node.attributes.get("approximate") == "tanh"
-    return "activation=gelu_tanh" if tanh else "activation=gelu"
+        return "silu"
+    if len(names) == 1 and names[0] in _GELU_OPS:
+        tanh = names[0] == "FastGelu" or nodes[0].attributes.get("approximate") == "tanh"
+        return "gelu_tanh" if tanh else "gelu"
+    if _leads_to(graph, nodes, "Erf"):
+        return "gelu"
+    return "gelu_tanh" if _leads_to(graph, nodes, "Tanh") else ""
 
 
 def _is_silu(graph: OnnxGraph, readers: list[tuple[OnnxNode, str]]) -> bool:
@@ -195,16 +197,31 @@ def _leads_to(graph: OnnxGraph, nodes: list[OnnxNode], op: str) -> bool:
 
 
 def _add_residual(found: NormMatch) -> None:
-    """Match the sum of two tensors of x's shape in front of the norm."""
+    """Match the sum of two tensors of x's shape in front of the norm, and a gate of one of them."""
     graph = found.graph
-    if "residual" in found.options or found.op in ("modulated_norm", "gated_norm"):
+    if "residual" in found.options or found.op == "gated_norm":
         return
     node = graph.made_by(found.x, "Add", views=found.op == "group_norm")
     if node is None or any(graph.is_parameter(one) for one in node.inputs[:2]):
         return
     shapes = {graph.type_of(one).known_shape for one in (*node.inputs[:2], node.output(0))}
-    if len(shapes) == 1 and None not in shapes:
-        found.options.append("residual")
+    if len(shapes) != 1 or None in shapes:
+        return
+    found.options.append("residual")
+    if found.op == "modulated_norm" and any(_is_gated_by_batch(found, one) for one in node.inputs[:2]):
+        found.options.append("gate")
+
+
+def _is_gated_by_batch(found: NormMatch, value: str) -> bool:
+    """Return whether a value is a product with one factor per batch element and column."""
+    graph = found.graph
+    product = graph.made_by(value, "Mul")
+    if product is None or found.sizes["rows"] == 1:
+        return False
+    size = found.sizes["batch"] * found.sizes["cols"]
+    return any(
+        graph.type_of(one).elements == size and not graph.is_parameter(one) for one in product.inputs[:2]
+    )
 
 
 # --- softmax
@@ -216,19 +233,25 @@ def _add_scores(found: NormMatch) -> None:
     node = graph.made_by(found.x, "Add", "Where", "Mul", "Div")
     if node is not None and node.op == "Where":
         if any(graph.scalar(one) is not None for one in node.inputs[1:3]):
-            found.options.append("mask")
-            kept = next(one for one in node.inputs[1:3] if graph.scalar(one) is None)
-            node = graph.made_by(kept, "Mul", "Div")
+            kept = next((one for one in node.inputs[1:3] if graph.scalar(one) is None), "")
+            found.options.append(_mask_name(found, node.input(0)))
+            node = graph.made_by(kept, "Mul", "Div") if kept else None
     elif node is not None and node.op == "Add":
         product = _scores(graph, node)
         if product:
-            found.options.append("mask")
+            found.options.append(_mask_name(found, other_input(node, (product,))))
             node = graph.made_by(product, "Mul", "Div")
     if node is None or node.op not in ("Mul", "Div"):
         return
     factor = graph.scalar(node.input(1))
     if factor not in (None, 0.0, 1.0) and graph.made_by(node.input(0), "MatMul") is not None:
         found.scalars["scale"] = factor if node.op == "Mul" else 1 / factor
+
+
+def _mask_name(found: NormMatch, mask: str) -> str:
+    """Return the option for a mask: one for all matrices of scores, or one for each."""
+    shape = found.graph.type_of(mask).known_shape
+    return "batch_mask" if shape is None or any(size != 1 for size in shape[:-2]) else "mask"
 
 
 def _scores(graph: OnnxGraph, node: OnnxNode) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from webnorm.models.norm_match import NormMatch
 from webnorm.models.onnx_graph import OnnxGraph
+from webnorm.models.vocabulary import WEIGHT_OFFSET, ZERO_CENTERED
 
 _PRODUCTS = frozenset(
     {"MatMul", "Einsum", "FusedMatMul", "Attention", "MultiHeadAttention", "GroupQueryAttention"}
@@ -26,6 +27,7 @@ _PASSED = (
     *("Mul", "Add", "Sub", "Neg", "Div", "Concat", "Split", "Slice", "Gather", "ScatterND"),
 )
 _MOST_NODES = 200
+_MOST_READERS = 64
 _NORMS = ("layer_norm", "rms_norm", "l2_norm")
 
 
@@ -35,12 +37,7 @@ def pair_heads(matches: Iterable[NormMatch]) -> Iterator[NormMatch]:
     pairs: dict[NormMatch, NormMatch] = {}
     every = list(matches)
     for one in every:
-        if (
-            one.op not in _NORMS
-            or one.shape is None
-            or len(one.shape) < 4
-            or one.axes != (len(one.shape) - 1,)
-        ):
+        if one.op not in _NORMS or one.shape is None or len(one.shape) != 4 or one.axes != (3,):
             continue
         product = _product_of(one)
         if product is None:
@@ -67,7 +64,7 @@ def _product_of(found: NormMatch) -> tuple[int, str] | None:
         if not pending:
             return None
         value = pending.pop(0)
-        for node in graph.readers_of(value):
+        for node in graph.readers_of(value)[:_MOST_READERS]:
             if node.op in _PRODUCTS:
                 return id(node), value
             if node.op in _PASSED:
@@ -83,11 +80,13 @@ def _paired(one: NormMatch, other: NormMatch) -> NormMatch:
     first, second = _shape(one), _shape(other)
     if second[axis] > first[axis]:
         first, second = second, first
-    tokens = 1
-    for index, size in enumerate(first[:-1]):
-        tokens *= 1 if index == axis else size
-    one.sizes = {"tokens": tokens, "q_heads": first[axis], "k_heads": second[axis], "dim": first[-1]}
-    one.options.append(f"norm={one.op}")
+    heads = {"q_heads": first[axis], "k_heads": second[axis]}
+    one.sizes = {"batch": first[0], "tokens": first[3 - axis], **heads, "dim": first[3]}
+    if ZERO_CENTERED in one.options:
+        one.scalars[WEIGHT_OFFSET] = 1.0
+    one.options = [f"norm={one.op}", *(["layout=heads_first"] if axis == 1 else [])]
+    if one.weight and one.graph.type_of(one.graph.source(one.weight, views=True)).elements != first[3]:
+        one.options.append("weight_per_head")
     one.op = "qk_norm"
     return one
 
@@ -102,8 +101,7 @@ def _head_axis(one: NormMatch, other: NormMatch) -> int:
     differing = [axis for axis in range(len(first) - 1) if first[axis] != second[axis]]
     if len(differing) == 1 and differing[0] > 0:
         return differing[0]
-    last = len(first) - 1
-    return last - 1 if _transposed_later(one.graph, one.y) else last - 2
+    return 2 if _transposed_later(one.graph, one.y) else 1
 
 
 def _transposed_later(graph: OnnxGraph, value: str) -> bool:

@@ -10,6 +10,7 @@ from webnorm.models.config_values import ModelConfig
 from webnorm.models.diffusion_norms import DIFFUSION_MODELS
 from webnorm.models.dimensions import Dimensions
 from webnorm.models.norm_use import NormUse
+from webnorm.models.vocabulary import WEIGHT_OFFSET, ZERO_CENTERED
 
 _EPS = (
     "rms_norm_eps",
@@ -76,13 +77,15 @@ def _stack(stack: _Stack, config: ModelConfig, dims: Dimensions) -> Iterator[Nor
     if stack.qk == "always" or (stack.qk and config.flag(stack.qk)):
         heads = config.number(*_HEADS)
         sizes = {
-            "tokens": _rows(dims),
+            "batch": dims.size("batch"),
+            "tokens": dims.size("sequence"),
             "q_heads": heads,
             "k_heads": config.number("num_key_value_heads", default=heads),
             "dim": config.number("head_dim", default=max(1, hidden // heads)),
         }
-        options = (f"norm={stack.op}", *stack.options)
-        yield NormUse("qk_norm", sizes, config.dtype, options, {"eps": eps}, layers, ("qk_norm",), "config")
+        scalars = {"eps": eps, **({WEIGHT_OFFSET: 1.0} if ZERO_CENTERED in stack.options else {})}
+        options = (f"norm={stack.op}",)
+        yield NormUse("qk_norm", sizes, config.dtype, options, scalars, layers, ("qk_norm",), "config")
 
 
 def _vision(extra: int, config: ModelConfig, dims: Dimensions, more_tokens: int = 1) -> Iterator[NormUse]:
@@ -138,16 +141,15 @@ _RMS_QK = partial(_stack, _Stack("rms_norm", qk="always"))
 _LAYER = partial(_stack, _Stack("layer_norm", eps=1e-5))
 # Encoders like BERT have a norm behind the embeddings instead of one at the end.
 _ENCODER = partial(_stack, _Stack("layer_norm", eps=1e-12))
-_ZERO_CENTERED = ("zero_centered_weight",)
 
 # The norms by `model_type`.
 TRANSFORMERS: Mapping[str, Norms] = {
     **dict.fromkeys(("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "phi3", "granite"), _RMS),
     "mamba": partial(_stack, _Stack("rms_norm", 1, eps=1e-5)),
     **dict.fromkeys(("qwen3", "qwen3_moe"), _RMS_QK),
-    "gemma": partial(_stack, _Stack("rms_norm", options=_ZERO_CENTERED)),
-    "gemma2": partial(_stack, _Stack("rms_norm", 4, options=_ZERO_CENTERED)),
-    "gemma3_text": partial(_stack, _Stack("rms_norm", 4, qk="always", options=_ZERO_CENTERED)),
+    "gemma": partial(_stack, _Stack("rms_norm", options=(ZERO_CENTERED,))),
+    "gemma2": partial(_stack, _Stack("rms_norm", 4, options=(ZERO_CENTERED,))),
+    "gemma3_text": partial(_stack, _Stack("rms_norm", 4, qk="always", options=(ZERO_CENTERED,))),
     "phi": partial(_stack, _Stack("layer_norm", 1, eps=1e-5, qk="qk_layernorm")),
     **dict.fromkeys(("gpt2", "gpt_neox", "opt", "starcoder2", "clip_text_model"), _LAYER),
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert"), _ENCODER),

@@ -13,11 +13,10 @@ from webnorm.models.head_norms import pair_heads
 from webnorm.models.norm_match import NormMatch
 from webnorm.models.norm_use import NormUse
 from webnorm.models.onnx_graph import OnnxGraph
+from webnorm.models.vocabulary import parameter_options
 
 # Digits of float32 numbers such as eps.
 _DIGITS = 6
-_WITH_PARAMETERS = frozenset({"layer_norm", "group_norm"})
-_WITH_WEIGHT = frozenset({"layer_norm", "rms_norm", "group_norm", "gated_norm", "qk_norm"})
 
 
 def find_norms(graph: OnnxGraph) -> tuple[list[NormUse], list[str]]:
@@ -47,11 +46,8 @@ def _use(found: NormMatch) -> NormUse | None:
     sizes = found.sizes or _row_sizes(found)
     if sizes is None:
         return None
-    options = list(found.options)
-    if found.op in _WITH_WEIGHT and not found.weight:
-        options.append("weight=false")
-    if found.op in _WITH_PARAMETERS and not found.bias:
-        options.append("bias=false")
+    present = {"weight": bool(found.weight), "bias": bool(found.bias)}
+    options = [*found.options, *parameter_options(found.op, present)]
     if found.weight and found.weight_dtype not in ("", found.dtype):
         options.append(f"weight_dtype={found.weight_dtype}")
     scalars = dict(found.scalars)
@@ -77,7 +73,13 @@ def _short(number: float) -> float:
 
 def _row_sizes(found: NormMatch) -> dict[str, int] | None:
     rows, cols = found.rows, found.cols
-    return None if rows is None or not cols or not found.axes else {"rows": rows, "cols": cols}
+    if rows is None or not cols or not found.axes or found.shape is None:
+        return None
+    if found.op != "softmax":
+        return {"rows": rows, "cols": cols}
+    last, rank = found.axes == (len(found.shape) - 1,), len(found.shape)
+    queries = found.shape[-2] if last and rank > 1 else 1
+    return {"batch": rows // max(1, queries), "queries": queries, "cols": cols}
 
 
 def _axis_note(found: NormMatch) -> Iterator[str]:

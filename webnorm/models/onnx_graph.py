@@ -123,7 +123,7 @@ class OnnxGraph:
 
     def constant(self, value: str) -> tuple[float, ...] | None:
         """Return the elements of a small constant, or None."""
-        root = self.source(value)
+        root = self.source(value, views=True)
         if root not in self._values:
             self._values[root] = self._read(root)
         return self._values[root]
@@ -137,8 +137,6 @@ class OnnxGraph:
         node = self.maker(value)
         if node is None:
             return None
-        if node.op in ("Reshape", "Unsqueeze", "Squeeze", "Flatten"):
-            return self.constant(node.input(0))
         if node.op == "Constant":
             numbers = next((one for name, one in node.attributes.items() if name.startswith("value_")), None)
             return None if numbers is None else tuple(numbers) if isinstance(numbers, tuple) else (numbers,)

@@ -94,16 +94,19 @@ def named_norms(tensors: Mapping[str, TensorHeader], dims: Dimensions) -> Iterat
     for name, one in norm_weights(tensors).items():
         op = "layer_norm" if name.removesuffix("weight") + "bias" in tensors else "rms_norm"
         layer = name.removesuffix(".weight")
-        tokens = dims.size("batch") * dims.size("sequence")
+        batch, tokens = dims.size("batch"), dims.size("sequence")
         if _KEY.search(name):
             continue
         if _QUERY.search(name):
             heads = _heads(tensors, name, one.shape[0])
             if heads is not None:
-                sizes = {"tokens": tokens, "q_heads": heads[0], "k_heads": heads[1], "dim": one.shape[0]}
+                sizes = {"batch": batch, "tokens": tokens, "q_heads": heads[0], "k_heads": heads[1]}
+                sizes["dim"] = one.shape[0]
                 yield NormUse("qk_norm", sizes, one.dtype, (f"norm={op}",), {}, 1, (layer,), "config")
             continue
-        yield NormUse(op, {"rows": tokens, "cols": one.shape[0]}, one.dtype, (), {}, 1, (layer,), "config")
+        yield NormUse(
+            op, {"rows": batch * tokens, "cols": one.shape[0]}, one.dtype, (), {}, 1, (layer,), "config"
+        )
 
 
 def _heads(tensors: Mapping[str, TensorHeader], name: str, dim: int) -> tuple[int, int] | None:

@@ -54,7 +54,7 @@ def _is_small(tensor: Any) -> bool:
 
 
 def _is_weight(tensor: Any) -> bool:
-    """Return whether a tensor is a list of floating-point numbers: patterns read how a graph changes weights."""
+    """Return whether a tensor is a list of real numbers: patterns read how a graph changes weights."""
     return tensor.data_type not in _WHOLE and [*tensor.dims] not in ([], [1])
 
 
