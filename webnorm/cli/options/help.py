@@ -121,7 +121,7 @@ EXAMPLES = {
         "webnorm check --kernel registers --kernel one_pass --case shift-1e4",
         "webnorm check --op rms_norm --dtype float16 --case residual-61",
     ),
-    "scan": ("webnorm scan model.onnx --dim sequence=512",),
+    "scan": ("webnorm scan config.json --dim sequence=512", "webnorm scan unet.onnx"),
     "evaluate": ("webnorm evaluate kernels/softmax/naive.wgsl --op kernels/softmax --json",),
     "bench": (
         "webnorm bench --quick --json out.json",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,9 +62,10 @@ def scan(
 
 @dataclass(frozen=True)
 class _Choice:
-    """The kernel that auto chooses for a norm, or why there is none."""
+    """The kernel and constants that auto chooses for a norm, or why there is none."""
 
     kernel: str = ""
+    constants: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
 
 
@@ -95,7 +96,8 @@ def _choice(use: NormUse, info: AdapterInfo | None, tuning: Tuning | None) -> _C
     try:
         options = options_of(op, use.options)
         problem = op.problem(*op.sizes_of(use.sizes), dtype=use.dtype, options=options, **(use.scalars or {}))
-        return _Choice(str(choose_own(Task(op, problem), info.traits, tuning).variant))
+        chosen = choose_own(Task(op, problem), info.traits, tuning).variant
+        return _Choice(chosen.kernel.name, chosen.constants)
     except UnknownName as error:
         return _Choice(reason=error.problem)
     except WebnormError as error:
@@ -110,7 +112,12 @@ def _as_json(found: ModelScan, choices: Sequence[_Choice]) -> dict[str, Any]:
         "notes": list(found.notes),
         "missing": list(found.missing),
         "norms": [
-            {**use.as_json(), "kernel": choice.kernel or None, "reason": choice.reason or None}
+            {
+                **use.as_json(),
+                "kernel": choice.kernel or None,
+                "constants": dict(choice.constants),
+                "reason": choice.reason or None,
+            }
             for use, choice in zip(found.uses, choices, strict=True)
         ],
     }
@@ -136,7 +143,7 @@ def _columns(uses: Sequence[NormUse], choices: Sequence[_Choice]) -> list[Column
         "form": [use.form for use in uses],
         "kernel": [choice.kernel or "-" for choice in choices],
     }
-    ranks = {"options": 3, "form": 1, "kernel": 2}
+    ranks = {"options": 2, "form": 1, "kernel": 3}
     columns = [
         Column(
             name, [escaped_line(text, "cyan" if name == "op" else "") for text in cells], rank=ranks.get(name)
