@@ -12,8 +12,8 @@ _PRODUCTS = frozenset(
     {"MatMul", "Einsum", "FusedMatMul", "Attention", "MultiHeadAttention", "GroupQueryAttention"}
 )
 # Nodes between a norm and the product: transposes, rotary embeddings, repeated heads, caches.
-_PASSED = (
-    *(
+_PASSED = frozenset(
+    {
         "Identity",
         "Cast",
         "Transpose",
@@ -23,8 +23,17 @@ _PASSED = (
         "Expand",
         "Tile",
         "RotaryEmbedding",
-    ),
-    *("Mul", "Add", "Sub", "Neg", "Div", "Concat", "Split", "Slice", "Gather", "ScatterND"),
+        "Mul",
+        "Add",
+        "Sub",
+        "Neg",
+        "Div",
+        "Concat",
+        "Split",
+        "Slice",
+        "Gather",
+        "ScatterND",
+    }
 )
 _MOST_NODES = 200
 _MOST_READERS = 64
