@@ -44,8 +44,9 @@
 // serial_terms = "max(tile_steps, ceil_div(blocks * slots // groups, threads_per_row))"
 // ///
 {% set vector_tensors = ["x", "residual", "y", "h"] %}
-{% from "lib/channel_tiles.wgsl" import tile_functions, locate_tile, tile_rounds, by_channel, by_group with context %}
+{% from "lib/channel_tiles.wgsl" import tile_functions, locate_tile, tile_rounds, by_channel with context %}
 {% from "lib/tile_moments.wgsl" import tile_moment_functions, load_step, measure_tile, join_tiles with context %}
+{% from "lib/group_stats.wgsl" import write_group_stats, read_group_stats with context %}
 {% from "lib/place.wgsl" import locate with context %}
 {% include "lib/tile_base.wgsl" %}
 {% include "lib/group_norm_values.wgsl" %}
@@ -69,12 +70,7 @@ fn join(
 {{ locate() }}
     let row = min(workgroup, params.batch * groups - 1u);
 {{ join_tiles() }}
-    if (thread == 0u && workgroup < params.batch * groups) {
-        let at = params.group_stats_start + 3u * row;
-        group_stats[at] = mean;
-        group_stats[at + 1u] = low;
-        group_stats[at + 2u] = rstd;
-    }
+{{ write_group_stats("low", "workgroup < params.batch * groups") }}
 }
 
 @compute @workgroup_size({{ tile_size }})
@@ -84,9 +80,7 @@ fn normalize_tiles(
     @builtin(local_invocation_index) invocation: u32,
 ) {
 {{ locate_tile() }}
-    let mean = {{ by_group("group_stats", 3, 0) }};
-    let low = {{ by_group("group_stats", 3, 1) }};
-    let rstd = {{ by_group("group_stats", 3, 2) }};
+{{ read_group_stats() }}
 {% if has_weight %}
     let weight = {{ by_channel("load_weight") }};
 {% endif %}

@@ -7,21 +7,14 @@
 {% set batch_count = batch_count if batch_count is defined else "params.batch" %}
 {#- Text: the distance in `place` between invocations that follow each other in a column. -#}
 {% set stride = "1u" if first_layout else "WIDE" %}
-{#- Declarations at module scope. -#}
-{% macro tile_functions() %}
+{#- Declarations at module scope: columns of Vecs, and tiles of them. -#}
+{% macro column_functions() %}
 const COLUMNS = {{ columns }}u;
 const POINTS = {{ points }}u;  // Vecs per column
-const WIDE = {{ wide }}u;  // columns per workgroup
-const DEEP = {{ deep }}u;  // invocations per column
-const TILES = {{ column_tiles }}u;  // workgroups that share the columns
-const BLOCKS = {{ blocks }}u;  // workgroups that share the Vecs of a column
-const BLOCK = {{ deep * tile_steps }}u;  // Vecs of a column in a workgroup
-const SLOTS = {{ slots }}u;
 const GROUP_SIZE = channels / groups;
-const GROUP_SLOTS = {{ slots // groups }}u;
 
 // The element of the tensor with which a Vec begins.
-fn tile_element(n: u32, column: u32, point: u32) -> u32 {
+fn column_element(n: u32, column: u32, point: u32) -> u32 {
     return n * (channels * spatial) + {{ lanes }}u * ({{ "column * POINTS + point" if first_layout else "point * COLUMNS + column" }});
 }
 
@@ -29,6 +22,16 @@ fn tile_element(n: u32, column: u32, point: u32) -> u32 {
 fn channel_of_slot(slot: u32) -> u32 {
     return {{ "slot / " ~ lanes ~ "u" if first_layout else ("slot" if repeats == 1 else "slot % channels") }};
 }
+{% endmacro %}
+{% macro tile_functions() %}
+{{ column_functions() }}
+const WIDE = {{ wide }}u;  // columns per workgroup
+const DEEP = {{ deep }}u;  // invocations per column
+const TILES = {{ column_tiles }}u;  // workgroups that share the columns
+const BLOCKS = {{ blocks }}u;  // workgroups that share the Vecs of a column
+const BLOCK = {{ deep * tile_steps }}u;  // Vecs of a column in a workgroup
+const SLOTS = {{ slots }}u;
+const GROUP_SLOTS = {{ slots // groups }}u;
 
 // Slot i of a group.
 fn slot_of_group(group: u32, i: u32) -> u32 {
@@ -89,7 +92,7 @@ Vec({% for k in range(lanes) %}{{ function }}(channel_of_slot({{ lanes }}u * col
 {% for k in range(together) %}
         let point{{ k }} = first_point + (step + {{ k }}u) * DEEP;
         let live{{ k }} = point{{ k }} < POINTS;
-        let element{{ k }} = tile_element(n, column, min(point{{ k }}, POINTS - 1u));
+        let element{{ k }} = column_element(n, column, min(point{{ k }}, POINTS - 1u));
 {{ load(k) }}
 {% endfor %}
 {% for k in range(together) %}

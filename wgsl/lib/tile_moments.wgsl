@@ -41,7 +41,7 @@ fn merge_moments(place: u32, other: u32) {
 {% endmacro %}
 {% macro measure_tile() %}
 {{ locate_tile() }}
-    let nearby = load_h(tile_element(n, column, min(first_point, POINTS - 1u)));
+    let nearby = load_h(column_element(n, column, min(first_point, POINTS - 1u)));
     // Differences from a value that masks a column would overflow.
     var pivot = select(nearby, Vec(), abs(nearby) > Vec(1e35));
     var count = 0.0;
