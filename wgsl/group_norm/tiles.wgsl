@@ -56,9 +56,7 @@
 
 @compute @workgroup_size({{ tile_size }})
 fn measure(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) invocation: u32,
+    {% include "lib/tile_builtins.wgsl" %}
 ) {
 {{ measure_tile() }}
 }
@@ -75,9 +73,7 @@ fn join(
 
 @compute @workgroup_size({{ tile_size }})
 fn normalize_tiles(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) invocation: u32,
+    {% include "lib/tile_builtins.wgsl" %}
 ) {
 {{ locate_tile() }}
 {{ read_group_stats() }}

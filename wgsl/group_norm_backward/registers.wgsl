@@ -47,9 +47,10 @@
 {% from "lib/place.wgsl" import locate with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/direct.wgsl" import total with context %}
-{% from "lib/channel_tiles.wgsl" import column_functions with context %}
+{% from "lib/dtype.wgsl" import lanes with context %}
+{% from "lib/channel_tiles.wgsl" import column_functions, first_layout with context %}
 {% from "lib/group_stats.wgsl" import write_group_stats, read_group_stats with context %}
-{% from "lib/channel_sums.wgsl" import column_parameters, add_dz, store_channel_sums with context %}
+{% from "lib/channel_sums.wgsl" import column_parameters, add_dz with context %}
 {% include "lib/group_gradient_row.wgsl" %}
 
 {{ moment_reductions() }}
@@ -111,7 +112,15 @@ fn sum_channels(
     let dweight_value = sum_along(along, place, lane, subgroup_size);
     let dbias_value = sum_across(across, place, lane, subgroup_size);
     if (thread == 0u && column_index < COLUMNS) {
-{{ store_channel_sums("dweight_value", "dbias_value") }}
+{% for name, value in [("dweight", "dweight_value"), ("dbias", "dbias_value")] if {"dweight": has_weight, "dbias": has_bias}[name] %}
+{% if first_layout or lanes == 1 %}
+        store_{{ name }}(column, {{ total(value) }});
+{% else %}
+{% for k in range(lanes) %}
+        store_{{ name }}({{ lanes }}u * column + {{ k }}u, {{ value }}[{{ k }}]);
+{% endfor %}
+{% endif %}
+{% endfor %}
     }
 }
 {% endif %}

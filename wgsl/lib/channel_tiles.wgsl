@@ -32,6 +32,7 @@ const BLOCKS = {{ blocks }}u;  // workgroups that share the Vecs of a column
 const BLOCK = {{ deep * tile_steps }}u;  // Vecs of a column in a workgroup
 const SLOTS = {{ slots }}u;
 const GROUP_SLOTS = {{ slots // groups }}u;
+const CHANNEL_SLOTS = {{ slots // channels }}u;
 
 // Slot i of a group.
 fn slot_of_group(group: u32, i: u32) -> u32 {
@@ -40,6 +41,11 @@ fn slot_of_group(group: u32, i: u32) -> u32 {
 {% else %}
     return i / GROUP_SIZE * channels + group * GROUP_SIZE + i % GROUP_SIZE;
 {% endif %}
+}
+
+// Slot i of a channel.
+fn slot_of_channel(channel: u32, i: u32) -> u32 {
+    return {{ "channel * CHANNEL_SLOTS + i" if first_layout else "i * channels + channel" }};
 }
 
 // The number of Vecs of a column in a block.
