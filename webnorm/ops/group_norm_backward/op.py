@@ -49,7 +49,9 @@ Outputs = Float64Array | tuple[Float64Array, ...]
 _SUMMED = (0, 3)
 
 
-def _outputs(dx: Float64Array, dweight: Float64Array, dbias: Float64Array, weight: Values, bias: Values) -> Outputs:
+def _outputs(
+    dx: Float64Array, dweight: Float64Array, dbias: Float64Array, weight: Values, bias: Values
+) -> Outputs:
     """Return the outputs that the op has with these parameters."""
     sums = [one.reshape(-1) for one, parameter in ((dweight, weight), (dbias, bias)) if parameter is not None]
     return (dx, *sums) if sums else dx
