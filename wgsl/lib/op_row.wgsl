@@ -6,5 +6,6 @@
 
 const COLS = {{ cols }}u;
 const PER_COLUMN = {{ "1.0" if is_l2 is defined and is_l2 else "1.0 / f32(COLS)" }};
+{% include "lib/turns.wgsl" %}
 {% include "lib/geometry.wgsl" %}
 {% include "lib/pivot.wgsl" %}

@@ -21,3 +21,10 @@ load{{ suffix }}_{{ "q" if qkv else kind }}(head.x + {{ i }})
 {% macro load_parameter(name, kind, i) -%}
 load{{ suffix }}_{{ name }}_{{ kind }}(parameter_of(head) + {{ i }})
 {%- endmacro %}
+{% macro load_dy(kind, i) -%}
+load{{ suffix }}_dy{{ kind }}(head.y + {{ i }})
+{%- endmacro %}
+{#- Text: the factor of the normalized heads, from a weight. -#}
+{% macro factor(weight) -%}
+({{ weight }} + params.weight_offset)
+{%- endmacro %}

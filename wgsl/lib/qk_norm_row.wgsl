@@ -7,7 +7,10 @@ struct Head {
     is_key: bool,
     number: u32,
     x: u32,  // the first element in q or k
-    y: u32,  // the first element in yq or yk
+    y: u32,  // the first element in yq or yk, and in their gradients
+{% if op == "qk_norm_backward" %}
+    dx: u32,  // the first element in dq or dk
+{% endif %}
 }
 
 fn head_in(is_key: bool, token: u32, number: u32) -> Head {
@@ -23,7 +26,16 @@ fn head_in(is_key: bool, token: u32, number: u32) -> Head {
 {% else %}
     let output = token * heads + number;
 {% endif %}
-    return Head(is_key, number, start + number * dim, output * dim);
+    return Head(is_key, number, start + number * dim, output * dim{{ ", (token * heads + number) * dim" if op == "qk_norm_backward" }});
+}
+
+// The inverse of `head_of`.
+fn row_of(is_key: bool, token: u32, number: u32) -> u32 {
+{% if key %}
+    return select(token * q_heads, params.batch * {{ tokens * q_heads }}u + token * k_heads, is_key) + number;
+{% else %}
+    return token * q_heads + number;
+{% endif %}
 }
 
 fn head_of(row: u32) -> Head {

@@ -14,7 +14,7 @@
 // ///
 {% set row_elements, row_count = true, "(params.batch * " ~ tokens * heads ~ "u)" %}
 {% from "lib/locate.wgsl" import each_row with context %}
-{% from "lib/qk_norm_access.wgsl" import by_kind, load_parameter with context %}
+{% from "lib/qk_norm_access.wgsl" import by_kind, load_parameter, factor with context %}
 {% include "lib/qk_norm_row.wgsl" %}
 
 @compute @workgroup_size({{ workgroup_size }})
@@ -54,7 +54,7 @@ fn main(
     for (var j = 0u; j < STEPS && row_exists; j++) {
         let y = (load_row(row, j, thread){{ " - mean - low" if has_mean }}) * rstd;
 {% macro store(kind) %}
-        store_y{{ kind }}(head.y + j, y{{ " * (" ~ load_parameter("weight", kind, "j") ~ " + params.weight_offset)" if weight }}{{ " + " ~ load_parameter("bias", kind, "j") if bias }});
+        store_y{{ kind }}(head.y + j, y{{ " * " ~ factor(load_parameter("weight", kind, "j")) if weight }}{{ " + " ~ load_parameter("bias", kind, "j") if bias }});
 {% endmacro %}
 {{ by_kind(store) }}
     }

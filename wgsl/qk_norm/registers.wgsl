@@ -40,7 +40,7 @@
 {% from "lib/direct.wgsl" import whole with context %}
 {% from "lib/moments.wgsl" import moment_reductions, held_moments, held_scale, held_normalized with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
-{% from "lib/qk_norm_access.wgsl" import suffix, parameters, by_kind, load_x, load_parameter with context %}
+{% from "lib/qk_norm_access.wgsl" import suffix, parameters, by_kind, load_x, load_parameter, factor with context %}
 {% include "lib/qk_norm_row.wgsl" %}
 
 {{ moment_reductions() }}
@@ -61,7 +61,7 @@
 {% for j in range(steps) %}
         if (live({{ j }}u, thread)) {
             let y = {{ held_normalized(j, steps, held) }};
-            store{{ suffix }}_y{{ kind }}(head.y + i{{ j }}, y{{ " * (" ~ parameter("weight", kind, j) ~ " + params.weight_offset)" if weight }}{{ " + " ~ parameter("bias", kind, j) if bias }});
+            store{{ suffix }}_y{{ kind }}(head.y + i{{ j }}, y{{ " * " ~ factor(parameter("weight", kind, j)) if weight }}{{ " + " ~ parameter("bias", kind, j) if bias }});
         }
 {% endfor %}
 {% endmacro %}

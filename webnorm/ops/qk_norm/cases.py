@@ -26,7 +26,7 @@ def _in_gaps(value: float, width: int, sizes: dict[str, int]) -> Draw:
     """Return a draw of rows whose elements behind the first `width` are all `value`."""
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        x = rng.normal(size=(shape[0], sizes["tokens"], shape[1] // sizes["tokens"]))
+        x: Array = rng.normal(size=(shape[0], sizes["tokens"], shape[1] // sizes["tokens"]))
         x[:, :, width:] = value
         return x.reshape(shape)
 

@@ -1,16 +1,60 @@
-"""Heads of queries and keys in float64: views of strided rows, and their norms."""
+"""Heads of queries and keys: what `qk_norm` and its gradient share."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from webnorm.op import option, tensor, uniform
+from webnorm.op.definition import TensorDefinition
 from webnorm.op.op import Float64Array
 from webnorm.ops.rows import NormalizedRows, normalized_rows
 
-NORMS = ("rms_norm", "layer_norm", "l2_norm")
 Values = Float64Array | None
+
+SIZES: Mapping[str, int | Sequence[int]] = {
+    "batch": 4,
+    "tokens": 512,
+    "q_heads": 32,
+    "k_heads": 8,
+    "q_gap": 0,
+    "k_gap": 0,
+    "dim": [64, 128, 256],
+}
+# Rows of heads. With `qkv` a row of q contains the keys too, behind the queries.
+INPUTS = (
+    tensor("q", "batch tokens*(q_heads*dim+q_gap+key*qkv*k_heads*dim)"),
+    tensor("k", "batch tokens*(k_heads*dim+k_gap)", option="key and not qkv"),
+)
+OPTIONS = (
+    option("norm", "rms_norm", "layer_norm", "l2_norm"),
+    option("key", default=True),
+    option("qkv"),
+    option("weight", default=True),
+    option("bias"),
+    option("weight_per_head"),
+    option("weight_dtype", None, "float32", "float16", "bfloat16"),
+    option("layout", "tokens_first", "heads_first"),
+)
+DERIVED = {
+    "cols": "dim",
+    "span": "dim",
+    "has_mean": "is_norm_layer_norm",
+    "is_l2": "is_norm_l2_norm",
+    "heads": "q_heads + key * k_heads",
+    "q_stride": "q_heads * dim + q_gap + key * qkv * k_heads * dim",
+    "k_stride": "k_heads * dim + k_gap",
+}
+
+
+def per_head_tensor(
+    name: str, heads: str, flag: str, low: float = 0.0, high: float = 1.0
+) -> TensorDefinition:
+    """Return a tensor with an element per column, or with `weight_per_head` per head and column."""
+    shape = f"max(1,weight_per_head*{heads}) dim"
+    return tensor(name, shape, "weight_dtype", option=flag, draw=uniform(low, high))
 
 
 def query_heads(q: Float64Array, tokens: int, heads: int, dim: int) -> Float64Array:

@@ -8,71 +8,43 @@ from typing import Any
 
 import numpy as np
 
-from webnorm.op import define_op, option, scalar, tensor, uniform
+from webnorm.op import define_op, scalar, tensor
 from webnorm.op.op import Float64Array
 from webnorm.ops.qk_norm.cases import CASES
 from webnorm.ops.qk_norm.heads import (
-    NORMS,
+    DERIVED,
+    INPUTS,
+    OPTIONS,
+    SIZES,
     Values,
     factor_of,
     key_heads,
     normalized_heads,
+    per_head_tensor,
     query_heads,
     to_layout,
 )
 from webnorm.ops.rows import HI_LO_TOLERANCE
 
 
-def parameter(name: str, heads: str, option: str, low: float, high: float) -> Any:
-    """Return an input with one element per column, or with `weight_per_head` per head and column."""
-    shape = f"max(1,weight_per_head*{heads}) dim"
-    return tensor(name, shape, "weight_dtype", option=option, draw=uniform(low, high))
-
-
 op = define_op(
-    sizes={
-        "batch": 4,
-        "tokens": 512,
-        "q_heads": 32,
-        "k_heads": 8,
-        "q_gap": 0,
-        "k_gap": 0,
-        "dim": [64, 128, 256],
-    },
+    sizes=SIZES,
     inputs=[
-        tensor("q", "batch tokens*(q_heads*dim+q_gap+key*qkv*k_heads*dim)"),
-        tensor("k", "batch tokens*(k_heads*dim+k_gap)", option="key and not qkv"),
-        parameter("weight_q", "q_heads", "weight", 0.5, 1.5),
-        parameter("weight_k", "k_heads", "weight and key", 0.5, 1.5),
-        parameter("bias_q", "q_heads", "bias", -0.5, 0.5),
-        parameter("bias_k", "k_heads", "bias and key", -0.5, 0.5),
+        *INPUTS,
+        per_head_tensor("weight_q", "q_heads", "weight", 0.5, 1.5),
+        per_head_tensor("weight_k", "k_heads", "weight and key", 0.5, 1.5),
+        per_head_tensor("bias_q", "q_heads", "bias", -0.5, 0.5),
+        per_head_tensor("bias_k", "k_heads", "bias and key", -0.5, 0.5),
     ],
     outputs=[
         tensor("yq", "batch tokens*q_heads*dim"),
         tensor("yk", "batch tokens*k_heads*dim", option="key"),
     ],
     scalars=[scalar("eps", 1e-6), scalar("weight_offset", 0.0)],
-    options=[
-        option("norm", *NORMS),
-        option("key", default=True),
-        option("qkv"),
-        option("weight", default=True),
-        option("bias"),
-        option("weight_per_head"),
-        option("weight_dtype", None, "float32", "float16", "bfloat16"),
-        option("layout", "tokens_first", "heads_first"),
-    ],
+    options=OPTIONS,
     cases=CASES,
     batch="batch",
-    derived={
-        "cols": "dim",
-        "span": "dim",
-        "has_mean": "is_norm_layer_norm",
-        "is_l2": "is_norm_l2_norm",
-        "heads": "q_heads + key * k_heads",
-        "q_stride": "q_heads * dim + q_gap + key * qkv * k_heads * dim",
-        "k_stride": "k_heads * dim + k_gap",
-    },
+    derived=DERIVED,
 )
 
 
