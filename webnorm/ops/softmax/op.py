@@ -92,7 +92,7 @@ op = define_op(
         case(
             "maximum-in-the-last-columns",
             {"x": np.where(np.arange(2048) < 2040, 0.0, 200.0)[None, None].repeat(2, 0)},
-            source="https://github.com/ggml-org/llama.cpp/pull/24451, which read the first partial maxima only",
+            source="https://github.com/ggml-org/llama.cpp/pull/24451, partial maxima not read",
         ),
         case(
             "hidden-rows",
@@ -109,7 +109,11 @@ op = define_op(
                 sizes={"batch": 2, "queries": 6, "cols": cols},
                 source="https://github.com/tracel-ai/burn/issues/4694, zeros expected and NaN returned",
             )
-            for name, cols, more in (("are-zero", 68, []), ("are-zero-odd", 67, []), ("have-log-0", 68, ["log"]))
+            for name, cols, more in (
+                ("are-zero", 68, []),
+                ("are-zero-odd", 67, []),
+                ("have-log-0", 68, ["log"]),
+            )
         ),
         *(
             case(
@@ -140,7 +144,10 @@ op = define_op(
         ),
         # Rows too long for registers.
         case(
-            "long-rows", {"x": _normal}, sizes={"batch": 3, "queries": 1, "cols": 20000}, source="a loop over the row"
+            "long-rows",
+            {"x": _normal},
+            sizes={"batch": 3, "queries": 1, "cols": 20000},
+            source="a loop over the row",
         ),
         case(
             "long-odd-rows",

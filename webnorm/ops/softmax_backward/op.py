@@ -65,7 +65,10 @@ op = define_op(
         ),
         # Rows too long for registers.
         case(
-            "long-rows", {"dy": _normal}, sizes={"batch": 3, "queries": 1, "cols": 20000}, source="a loop over the row"
+            "long-rows",
+            {"dy": _normal},
+            sizes={"batch": 3, "queries": 1, "cols": 20000},
+            source="a loop over the row",
         ),
         case(
             "long-odd-rows",
