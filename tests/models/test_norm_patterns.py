@@ -129,6 +129,18 @@ def l2_norm_with_clamp(g: Graph) -> str:
     return g.node("Div", "x", g.node("Expand", g.node("Clip", length, g.weight(1e-12)), g.ints(*X)))
 
 
+def l2_norm_of_a_sum(g: Graph) -> str:
+    return g.node("Div", "x", g.node("Add", g.node("ReduceL2", "x", g.ints(-1)), g.weight(1e-8)))
+
+
+def l1_norm(g: Graph) -> str:
+    return g.node("Div", "x", g.node("Max", g.node("ReduceL1", "x", g.ints(-1)), g.weight(1e-12)))
+
+
+def l2_norm_without_eps(g: Graph) -> str:
+    return g.node("Div", "x", g.node("Sqrt", g.node("ReduceSumSquare", "x", g.ints(-1))))
+
+
 def l2_norm_of_gated_delta(g: Graph) -> str:
     total = g.node("Add", g.node("ReduceSum", g.node("Mul", "x", "x"), g.ints(-1)), g.weight(1e-6))
     return g.node("Mul", "x", g.node("Reciprocal", g.node("Sqrt", total)))
@@ -208,8 +220,11 @@ DECOMPOSED: dict[Callable[[Graph], str], str] = {
     "order=norm_first eps=1e-06",
     gated_before: f"1 gated_norm rows={B * S} heads=1 cols={D} float32 decomposed norm=rms_norm "
     "order=gate_first eps=1e-06",
-    l2_norm_with_clamp: f"1 l2_norm {ROWS} decomposed clamp eps=1e-12",
-    l2_norm_of_gated_delta: f"1 l2_norm {ROWS} decomposed eps=1e-06",
+    l2_norm_with_clamp: f"1 l2_norm {ROWS} decomposed eps=1e-12",
+    l2_norm_of_gated_delta: f"1 l2_norm {ROWS} decomposed eps_mode=add eps=1e-06",
+    l2_norm_of_a_sum: f"1 l2_norm {ROWS} decomposed eps=1e-08 (the model adds 1e-08 to the norm instead)",
+    l1_norm: f"1 l2_norm {ROWS} decomposed p=1 eps=1e-12",
+    l2_norm_without_eps: f"1 l2_norm {ROWS} decomposed eps_mode=none",
     decomposed_softmax: f"1 softmax batch={B} queries={S} cols={D} float32 decomposed",
     masked_softmax: f"1 softmax batch={B} queries={S} cols={S} float32 fused mask scale=0.125",
     heads: f"1 qk_norm batch={B} tokens={S} q_heads={H} k_heads=2 dim=8 float32 decomposed norm=rms_norm eps=1e-06",
@@ -272,7 +287,8 @@ FUSED: dict[str, tuple[Callable[[Graph], str], int, str]] = {
         17,
         f"1 rms_norm {ROWS} fused residual eps=1e-06",
     ),
-    "l2": (fused("LpNormalization", axis=-1), 17, f"1 l2_norm {ROWS} fused"),
+    "l2": (fused("LpNormalization", axis=-1), 17, f"1 l2_norm {ROWS} fused eps_mode=none"),
+    "l1": (fused("LpNormalization", p=1), 17, f"1 l2_norm {ROWS} fused eps_mode=none p=1"),
     "softmax": (fused("Softmax", axis=-1), 17, f"1 softmax batch={B} queries={S} cols={D} float32 fused"),
     "softmax of another axis": (
         fused("Softmax", axis=1),
@@ -469,10 +485,6 @@ def cubes(g: Graph) -> str:
     return g.node("Div", "x", g.node("Sqrt", g.node("Add", mean, g.weight(1e-6))))
 
 
-def l1_norm(g: Graph) -> str:
-    return g.node("LpNormalization", "x", p=1)
-
-
 def scaled_attention(g: Graph) -> str:
     return g.node("Div", "x", g.node("Sqrt", g.weight(64.0)))
 
@@ -486,7 +498,6 @@ NOTHING = (
     other_tensor_divided,
     other_mean,
     cubes,
-    l1_norm,
     scaled_attention,
 )
 

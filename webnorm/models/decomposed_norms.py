@@ -33,7 +33,7 @@ def decomposed_norms(graph: OnnxGraph) -> Iterator[NormMatch]:
 
 def reduction(graph: OnnxGraph, value: str, views: bool = False) -> _Reduction | None:
     """Return the mean or the sum that made a value, or None."""
-    names = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceL2", "ReduceSumSquare", "Div", "Mul")
+    names = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Div", "Mul")
     node = graph.made_by(value, *names, views=views)
     if node is None:
         return None
@@ -68,7 +68,7 @@ def _sum_over_count(graph: OnnxGraph, node: OnnxNode) -> _Reduction | None:
 
 
 def _divided(graph: OnnxGraph, node: OnnxNode) -> NormMatch | None:
-    """Match numerator / sqrt(statistic + eps), and numerator / max(L2 norm, eps)."""
+    """Match numerator / sqrt(statistic + eps), and numerator / max(norm, eps)."""
     below = node.input(1)
     root = graph.made_by(below, "Sqrt", "Pow", views=True)
     if root is not None and (root.op == "Sqrt" or graph.scalar(root.input(1)) == 0.5):
@@ -128,7 +128,7 @@ def _normalized(graph: OnnxGraph, node: OnnxNode, numerator: str, radicand: str)
         return None
     own, top = graph.source(squared), graph.source(numerator)
     if found.kind in ("sum", "sumsquare"):
-        return _match(graph, "l2_norm", node, own, found.axes, eps) if own == top else None
+        return _l2_norm(graph, node, own, found.axes, eps) if own == top else None
     centred = _centred(graph, own, found.axes)
     if centred:
         if own != top and _centred(graph, top, found.axes) != centred:
@@ -174,10 +174,10 @@ def _fast_variance(
 
 
 def _over_l2(graph: OnnxGraph, node: OnnxNode, numerator: str, below: str) -> NormMatch | None:
-    """Match x / max(|x|, eps), x / (|x| + eps) and x / |x|."""
+    """Match x / max(norm, eps), x / (norm + eps) and x / norm."""
     length, eps = _with_eps(graph, graph.source(below, views=True))
     found = reduction(graph, length, views=True)
-    if found is None or found.kind != "l2" or found.axes is None:
+    if found is None or found.kind not in ("l1", "l2") or found.axes is None:
         root = graph.made_by(length, "Sqrt", views=True)
         found = reduction(graph, root.input(0)) if root is not None else None
         squared = "" if found is None else _summed_squares(graph, found)
@@ -187,10 +187,24 @@ def _over_l2(graph: OnnxGraph, node: OnnxNode, numerator: str, below: str) -> No
         return None
     if graph.source(squared) != graph.source(numerator):
         return None
-    match = _match(graph, "l2_norm", node, squared, found.axes, eps)
-    if eps and graph.made_by(below, "Add", views=True) is None:
-        match.options.append("clamp")
+    match = _match(graph, "l2_norm", node, squared, found.axes, eps or None)
+    is_sum = graph.made_by(below, "Add", views=True) is not None
+    if found.kind == "l1":
+        match.options.append("p=1")
+    if not eps:
+        match.options.append("eps_mode=none")
+    elif is_sum and found.kind == "l1":
+        match.options.append("eps_mode=add")
+    elif is_sum:
+        match.notes.append(f"the model adds {eps:g} to the norm instead")
     return match
+
+
+def _l2_norm(graph: OnnxGraph, node: OnnxNode, x: str, axes: tuple[int, ...], eps: float) -> NormMatch:
+    """Return x / sqrt(sum of squares + eps)."""
+    found = _match(graph, "l2_norm", node, x, axes, eps or None)
+    found.options.append("eps_mode=add" if eps else "eps_mode=none")
+    return found
 
 
 def _summed_squares(graph: OnnxGraph, found: _Reduction) -> str:

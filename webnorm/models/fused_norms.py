@@ -141,10 +141,12 @@ def _mean_variance(graph: OnnxGraph, node: OnnxNode) -> NormMatch | None:
 
 
 def _lp_norm(graph: OnnxGraph, node: OnnxNode) -> NormMatch | None:
-    """Match LpNormalization of order 2; order 1 is none of the ops."""
-    if node.attributes.get("p", 2) != 2:
-        return None
-    found = _begun(graph, "l2_norm", node, 0.0)
+    """Match LpNormalization of order 1 or 2."""
+    found = _begun(graph, "l2_norm", node, None)
+    found.options.append("eps_mode=none")
+    order = node.attributes.get("p", 2)
+    if order != 2:
+        found.options.append(f"p={order}")
     if found.shape is not None:
         found.axes = (node.attributes.get("axis", -1) % len(found.shape),)
     return found

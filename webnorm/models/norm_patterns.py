@@ -51,7 +51,7 @@ def _use(found: NormMatch) -> NormUse | None:
     if found.weight and found.weight_dtype not in ("", found.dtype):
         options.append(f"weight_dtype={found.weight_dtype}")
     scalars = dict(found.scalars)
-    if found.eps is not None and (found.eps or found.op != "l2_norm"):
+    if found.eps is not None:
         scalars["eps"] = found.eps
     return NormUse(
         found.op,

@@ -1,6 +1,6 @@
 """The names that webnorm's ops give to their sizes and options, as scans use them.
 
-A model may have norms whose op this version does not have. A test compares these names with the ops.
+A test compares them with the ops.
 """
 
 from __future__ import annotations
