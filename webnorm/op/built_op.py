@@ -417,7 +417,10 @@ class BuiltOp:
                 return False
             for at, tensor in enumerate(self.op.outputs(problem)):
                 if tensor.batched:
-                    pairs = [(one[at], whole[at][part]) for one, part in zip(found, (reordered, others), strict=True)]
+                    pairs = [
+                        (one[at], whole[at][part])
+                        for one, part in zip(found, (reordered, others), strict=True)
+                    ]
                 else:
                     pairs = [(found[0][at], whole[at]), (found[1][at] + first[at], whole[at])]
                 # NumPy's order of additions depends on the shape.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from webnorm.op import case, define_op, option, require, scalar, tensor, uniform
+from webnorm.op import case, define_op, option, scalar, tensor, uniform
 from webnorm.op.dtypes import finfo
 from webnorm.op.op import Float64Array
 from webnorm.ops.modulated_norm.op import NORMS, in_rows, per_batch, per_column
