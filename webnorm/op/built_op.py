@@ -371,12 +371,13 @@ class BuiltOp:
             return self.op
         self.op = self._made(source, batch)
         outputs = self.op.outputs(small_problem(self.op, TRIED_SIZES[0]))
-        if not any(one.batched for one in outputs):
+        sums = [one.name for one in outputs if not one.batched]
+        if len(sums) == len(outputs):
             raise WebnormError(f"batch is {batch!r}, which is not the first dimension of any output")
         if not self._independent():
-            raise WebnormError(
-                f"batch is {batch!r}, but the reference's outputs change when its elements are reordered"
-            )
+            which = f", or {', '.join(sums)} is not a sum over them" if sums else ""
+            problem = "the reference's outputs change when its elements are reordered"
+            raise WebnormError(f"batch is {batch!r}, but {problem}{which}")
         return self.op
 
     def _first_dimension(self) -> str:
@@ -395,7 +396,7 @@ class BuiltOp:
     def _independent(self) -> bool:
         """Return True if the elements of the batch are independent of each other in small problems.
 
-        An output without the batch must be a sum over the batch, since kernels add up its slices.
+        Outputs without the batch have to be sums over its elements.
         """
         for options in all_options(self.op):
             try:
@@ -406,35 +407,33 @@ class BuiltOp:
             if not any(self.op.named[name].batched for name in arrays):
                 return False
             inputs = {name: wide(array) for name, array in arrays.items()}
-            count = problem.batch_size
-            reordered, others = np.array([2, 0, 3, 1][:count]), np.arange(1, count)
-            whole = self._outputs_of(inputs, problem, np.arange(count))
-            try:
-                found = [self._outputs_of(inputs, problem, part) for part in (reordered, others)]
-                sums = not all(one.batched for one in self.op.outputs(problem))
-                first = self._outputs_of(inputs, problem, np.arange(1)) if sums else []
-            except WebnormError:
-                return False
-            for at, tensor in enumerate(self.op.outputs(problem)):
+            everything = np.arange(problem.batch_size)
+            order = np.concatenate([np.array([2, 0, 3, 1]), everything[TRIED_SIZES[1] :]])
+            with np.errstate(all="ignore"):
+                whole = self._part(inputs, problem, everything)
+                try:
+                    reordered, first, rest = (
+                        self._part(inputs, problem, part) for part in (order, everything[:1], everything[1:])
+                    )
+                except WebnormError:
+                    return False
+            for index, tensor in enumerate(self.op.outputs(problem)):
                 if tensor.batched:
-                    pairs = [
-                        (one[at], whole[at][part])
-                        for one, part in zip(found, (reordered, others), strict=True)
-                    ]
+                    pairs = [(reordered[index], whole[index][order]), (rest[index], whole[index][1:])]
                 else:
-                    pairs = [(found[0][at], whole[at]), (found[1][at] + first[at], whole[at])]
+                    pairs = [(reordered[index], whole[index]), (first[index] + rest[index], whole[index])]
                 # NumPy's order of additions depends on the shape.
                 if not all(np.allclose(*pair, rtol=1e-9, atol=1e-12, equal_nan=True) for pair in pairs):
                     return False
         return True
 
-    def _outputs_of(self, inputs: Mapping[str, Array], problem: Problem, part: Array) -> list[Array]:
-        """Return the reference's outputs for some elements of the batch."""
+    def _part(self, inputs: Mapping[str, Array], problem: Problem, part: Array) -> list[Array]:
+        """Return the outputs of the reference for some elements of the batch."""
         some = {
-            name: one[part] if self.op.named[name].batched else one.copy() for name, one in inputs.items()
+            name: array[part] if self.op.named[name].batched else array.copy()
+            for name, array in inputs.items()
         }
-        with np.errstate(all="ignore"):
-            return self.call(self.reference_function, some, problem.with_batch(len(part)))
+        return self.call(self.reference_function, some, problem.with_batch(len(part)))
 
     def _made(self, source: OpSource, batch: str) -> Op:
         definition = self.definition
