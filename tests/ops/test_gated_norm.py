@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gated_norm_mutants import CASES, GRADIENT_CASES, GRADIENT_MUTANTS, MUTANTS
 from kernel_mutants import cases_of_op, failure, survivors
-
 from loss_differences import gradients
+
 import commands
 from testbed import GPU
 from webnorm.choice.defaults import choose
@@ -23,6 +23,7 @@ from webnorm.ops.gated_norm.op import GATES, NORMS, ORDERS, gated_norm
 from webnorm.ops.gated_norm_backward.op import gated_norm_backward
 
 ROWS, HEADS, COLS = 3, 2, 5
+KERNELS = [kernel for kernel in discover() if kernel.op.name in ("gated_norm", "gated_norm_backward")]
 
 
 def drawn() -> dict[str, Any]:
@@ -72,11 +73,11 @@ def test_heads_are_normalized_alone() -> None:
         np.testing.assert_allclose(whole[:, part], alone, rtol=1e-12)
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_every_type_and_option(kernel: Any, device: Device) -> None:
-    op = kernel.op.name
-    patterns = [name for name in NAMES if _has(op, name)]
-    assert failure(device, kernel, cases_of_op(op, patterns), STORAGE) is None
+    names = ["activation=*-8", "norm=*-8", "order=*-8", "bias-8", "weight_dtype=*-8", "cols-64", "cols-257"]
+    assert failure(device, kernel, cases_of_op(kernel.op.name, names), STORAGE) is None
 
 
 @pytest.mark.slow
@@ -86,3 +87,29 @@ def test_mutants_die(op: str, device: Device, tmp_path: Path) -> None:
     cases = cases_of_op(op, names)
     assert [failure(device, kernel, cases) for kernel in KERNELS if kernel.op.name == op] == [None] * 3
     assert [*survivors(op, mutants, cases, device, tmp_path)] == []
+
+
+@pytest.mark.parametrize(
+    ("op", "longest", "other"), [("gated_norm", 65536, "streaming"), ("gated_norm_backward", 32768, "tiles")]
+)
+def test_auto_takes_registers_while_a_head_fits(op: str, longest: int, other: str) -> None:
+    for cols in (1, 7, 64, 128, 1000, 5001, 16384):
+        task = Task(OPS[op], OPS[op].problem(8, 2, cols))
+        assert choose(KERNELS, task, GPU).variant.kernel.name == "registers", cols
+    for cols in (longest + 4, 3 * longest + 1):
+        task = Task(OPS[op], OPS[op].problem(8, 2, cols))
+        assert choose(KERNELS, task, GPU).variant.kernel.name == other, cols
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--size", "heads=0"], "heads"),
+        (["--size", "batch=4"], "no size batch"),
+        (["--option", "order=last"], "last"),
+        (["--option", "activation=relu"], "relu"),
+    ],
+)
+def test_bad_input_is_one_line(words: list[str], message: str, tmp_path: Path) -> None:
+    done = commands.webnorm(["bench", "--op", "gated_norm", *words], tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and message in done.stderr

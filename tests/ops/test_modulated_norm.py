@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from modulated_norm_mutants import CASES, GRADIENT_CASES, GRADIENT_MUTANTS, MUTANTS
 from kernel_mutants import cases_of_op, failure, survivors
-
 from loss_differences import gradients
+from modulated_norm_mutants import CASES, GRADIENT_CASES, GRADIENT_MUTANTS, MUTANTS
+
 import commands
 from testbed import GPU
 from webnorm.choice.defaults import choose
@@ -26,15 +26,15 @@ from webnorm.ops.rows import ACTIVATIONS
 
 BATCH, ROWS, COLS = 2, 3, 5
 OPTIONAL = ("scale", "shift", "weight", "bias")
+KERNELS = [kernel for kernel in discover() if kernel.op.name in ("modulated_norm", "modulated_norm_backward")]
+GRADIENT = ("modulated_norm_backward",)
 
 
 def drawn(without: tuple[str, ...] = ()) -> dict[str, Any]:
     rng = np.random.default_rng(4)
     whole, element = (BATCH, ROWS * COLS), (BATCH, COLS)
     shapes = {"x": whole, "scale": element, "shift": element, "weight": COLS, "bias": COLS}
-    return {
-        name: None if name in without else rng.normal(0.3, 1.0, shape) for name, shape in shapes.items()
-    }
+    return {name: None if name in without else rng.normal(0.3, 1.0, shape) for name, shape in shapes.items()}
 
 
 def answer(arrays: Any, **given: Any) -> Any:
@@ -102,17 +102,50 @@ def test_each_batch_element_has_its_own_scale() -> None:
         np.testing.assert_allclose(found[b, row], plain[b, row] * (1.0 + inputs["scale"][b]), rtol=1e-12)
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_every_type_and_option(kernel: Any, device: Device) -> None:
-    op = kernel.op.name
-    patterns = [name for name in NAMES if _has(op, name)]
-    assert failure(device, kernel, cases_of_op(op, patterns), STORAGE) is None
+    names = ["activation=*-8", "norm=*-8", "weight-8", "bias-8", "weight_dtype=*-8", "cols-64", "cols-257"]
+    own = (
+        ["all*", "many-*", "dh-8", "gate-*-8"]
+        if kernel.op.name in GRADIENT
+        else ["residual-8", "gated-residual-*"]
+    )
+    assert failure(device, kernel, cases_of_op(kernel.op.name, [*names, *own]), STORAGE) is None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("op", ["modulated_norm", "modulated_norm_backward"])
 def test_mutants_die(op: str, device: Device, tmp_path: Path) -> None:
-    mutants, names = (MUTANTS, CASES) if op == "modulated_norm" else (GRADIENT_MUTANTS, GRADIENT_CASES)
+    mutants, names = (GRADIENT_MUTANTS, GRADIENT_CASES) if op in GRADIENT else (MUTANTS, CASES)
     cases = cases_of_op(op, names)
     assert [failure(device, kernel, cases) for kernel in KERNELS if kernel.op.name == op] == [None] * 3
     assert [*survivors(op, mutants, cases, device, tmp_path)] == []
+
+
+@pytest.mark.parametrize(
+    ("op", "longest", "other"),
+    [("modulated_norm", 65536, "streaming"), ("modulated_norm_backward", 32768, "tiles")],
+)
+def test_auto_takes_registers_while_a_row_fits(op: str, longest: int, other: str) -> None:
+    for cols in (1, 7, 64, 1000, 1152, 3072, 5001, 16384):
+        task = Task(OPS[op], OPS[op].problem(2, 8, cols))
+        assert choose(KERNELS, task, GPU).variant.kernel.name == "registers", cols
+    for cols in (longest + 4, 3 * longest + 1):
+        task = Task(OPS[op], OPS[op].problem(2, 8, cols))
+        assert choose(KERNELS, task, GPU).variant.kernel.name == other, cols
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--size", "cols=0"], "cols"),
+        (["--size", "heads=4"], "no size heads"),
+        (["--option", "gate"], "gate multiplies the residual"),
+        (["--option", "norm=group_norm"], "group_norm"),
+        (["--scalar", "eps=nan"], "eps"),
+    ],
+)
+def test_bad_input_is_one_line(words: list[str], message: str, tmp_path: Path) -> None:
+    done = commands.webnorm(["bench", "--op", "modulated_norm", *words], tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and message in done.stderr
