@@ -234,8 +234,8 @@ def load_op(folder: str | Path) -> LoadedOp:
     --------
     >>> import numpy as np
     >>> import webnorm
-    >>> softmax = webnorm.load_op("examples/ops/softmax")
-    >>> softmax(np.zeros((1, 4), np.float32))
-    array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)
+    >>> cumulative_sum = webnorm.load_op("examples/ops/cumulative_sum")
+    >>> cumulative_sum(np.ones((1, 4), np.float32))
+    array([[1., 2., 3., 4.]], dtype=float32)
     """
     return LoadedOp(load_folder(folder))

@@ -38,6 +38,8 @@ _TAKEN = frozenset(
         """,
     )
 )
+# The bytes of an element of --dtype, in expressions.
+ITEMSIZE = "itemsize"
 # The name of the storage type that follows the problem's --dtype.
 FOLLOWS = "dtype"
 
@@ -474,7 +476,7 @@ def _check(op: OpDefinition) -> None:
         expression.check_names(expression.parse(requirement.rule), known, requirement.rule)
     for text in (op.bytes, op.flops):
         if text is not None:
-            expression.check_names(expression.parse(text), [*op.sizes], text)
+            expression.check_names(expression.parse(text), [*known, *op.choice_names(), ITEMSIZE], text)
     if op.batch not in ("auto", None, *op.sizes):
         raise unknown("batch", op.batch, op.sizes)
 
