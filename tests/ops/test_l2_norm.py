@@ -94,7 +94,7 @@ def test_auto_takes_registers_while_a_row_fits(op: str, longest: int) -> None:
     ("words", "message"),
     [
         (["--size", "cols=0"], "cols"),
-        (["--size", "batch=4"], "unknown size 'batch'"),
+        (["--size", "batch=4"], "no size batch"),
         (["--option", "p=3"], "3"),
         (["--option", "eps_mode=max"], "max"),
         (["--scalar", "eps=nan"], "eps"),

@@ -130,7 +130,7 @@ def test_auto_takes_registers_while_a_row_fits(op: str, longest: int) -> None:
     ("words", "message"),
     [
         (["--size", "cols=0"], "cols"),
-        (["--size", "keys=4"], "unknown size 'keys'"),
+        (["--size", "keys=4"], "no size keys"),
         (["--option", "causal=lower_left"], "lower_left"),
         (["--option", "fully_masked=ones"], "ones"),
     ],
