@@ -22,7 +22,7 @@ _PLAIN_BLOCKS = ("DownBlock2D", "UpBlock2D", "UNetMidBlock2D")
 
 @dataclass(frozen=True)
 class _Maker:
-    """What the group norms of a network share."""
+    """The values that all group norms of a network share."""
 
     config: ModelConfig
     batch: int
