@@ -193,5 +193,5 @@ def test_exported_model(name: str) -> None:
     found = scan_model(FILES / f"{name}.onnx")
     assert [line(use) for use in found.uses] == lines(EXPECTED[name])
     assert (found.missing, found.notes, found.assumed) == ((), (), {})
-    # The scan reads no weights: those of these files are not there.
+    # The scan reads no weights, and the weights of these files are not there.
     assert not (FILES / "weights.bin").exists()
