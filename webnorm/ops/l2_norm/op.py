@@ -163,7 +163,7 @@ def of_the_mean(x: Float64Array, eps: float, eps_mode: str, p: str, cols: int) -
 def without_scaling(x: Float64Array, eps: float, eps_mode: str, p: str) -> Float64Array:
     """Return y with the norm as float32 gets it."""
     with np.errstate(all="ignore"):
-        divisor = row_norms(x.astype(np.float32), np.float32(eps), eps_mode, p).divisor
+        divisor = row_norms(x.astype(np.float32), eps, eps_mode, p).divisor
         return x / divisor.astype(np.float64)
 
 
@@ -196,7 +196,7 @@ def clamped_square(x: Float64Array, eps: float, eps_mode: str, p: str) -> Float6
     """Return x / sqrt(max(norm², eps))."""
     if p == "1":
         return l2_norm(x, eps, eps_mode, p)
-    return x / np.sqrt(np.maximum((x * x).sum(-1, keepdims=True), eps))
+    return np.asarray(x / np.sqrt(np.maximum((x * x).sum(-1, keepdims=True), eps)))
 
 
 @op.mistake("divides by the other norm")
