@@ -118,7 +118,7 @@ op = define_op(
 
 @dataclass(frozen=True)
 class RowNorms:
-    """What rows are divided by (rows, 1), and whether it depends on x or is eps alone."""
+    """The divisors of rows (rows, 1). `is_free` is False where eps alone is the divisor."""
 
     divisor: Float64Array
     is_free: Any
