@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import islice, pairwise, product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 from webnorm import signals
 from webnorm.errors import WebnormError, counted, sentence, shown, unknown
 from webnorm.op import expression
-from webnorm.op.definition import FOLLOWS, OpDefinition, TensorDefinition
+from webnorm.op.definition import FOLLOWS, ITEMSIZE, OpDefinition, TensorDefinition
 from webnorm.op.derived_tolerance import UNIT, derive_scales
 from webnorm.op.draws import hostile_draws
 from webnorm.op.dtypes import DTYPES, INTEGERS, Array, finfo
@@ -275,7 +275,7 @@ class BuiltOp:
     def bytes_moved(self, problem: Problem) -> int:
         """Return the bytes that any kernel must move: the op's expression, or else every tensor once."""
         if self.definition.bytes is not None:
-            return _counted(self.definition.bytes, problem)
+            return _counted(self.definition, self.definition.bytes, problem)
         return sum(one.data_bytes(problem) for one in self.op.present(problem))
 
     def certain_bytes(self, problem: Problem) -> int:
@@ -371,12 +371,13 @@ class BuiltOp:
             return self.op
         self.op = self._made(source, batch)
         outputs = self.op.outputs(small_problem(self.op, TRIED_SIZES[0]))
-        if not outputs or not all(one.batched for one in outputs):
-            raise WebnormError(f"batch is {batch!r}, which is not the first dimension of every output")
+        sums = [one.name for one in outputs if not one.batched]
+        if len(sums) == len(outputs):
+            raise WebnormError(f"batch is {batch!r}, which is not the first dimension of any output")
         if not self._independent():
-            raise WebnormError(
-                f"batch is {batch!r}, but the reference's outputs change when its elements are reordered"
-            )
+            which = f", or {', '.join(sums)} is not a sum over them" if sums else ""
+            problem = "the reference's outputs change when its elements are reordered"
+            raise WebnormError(f"batch is {batch!r}, but {problem}{which}")
         return self.op
 
     def _first_dimension(self) -> str:
@@ -393,33 +394,46 @@ class BuiltOp:
         return name
 
     def _independent(self) -> bool:
-        """Return True if the elements of the batch are independent of each other in small problems."""
-        function = self.reference_function
+        """Return True if the elements of the batch are independent of each other in small problems.
+
+        Outputs without the batch have to be sums over its elements.
+        """
         for options in all_options(self.op):
             try:
                 problem = small_problem(self.op, TRIED_SIZES[1], options)
             except UnsupportedProblem:
                 continue
             arrays = self.draw(Task(self.op, problem), {}, np.random.default_rng(5))
-            batched = {name for name in arrays if self.op.named[name].batched}
-            if not batched:
+            if not any(self.op.named[name].batched for name in arrays):
                 return False
             inputs = {name: wide(array) for name, array in arrays.items()}
+            everything = np.arange(problem.batch_size)
+            order = np.concatenate([np.array([2, 0, 3, 1]), everything[TRIED_SIZES[1] :]])
             with np.errstate(all="ignore"):
-                whole = self.call(function, {name: one.copy() for name, one in inputs.items()}, problem)
-                for part in (np.array([2, 0, 3, 1][: problem.batch_size]), np.arange(1, problem.batch_size)):
-                    some = {
-                        name: one[part] if name in batched else one.copy() for name, one in inputs.items()
-                    }
-                    try:
-                        found = self.call(function, some, problem.with_batch(len(part)))
-                    except WebnormError:
-                        return False
-                    for one, expected in zip(found, whole, strict=True):
-                        # NumPy's order of additions depends on the shape.
-                        if not np.allclose(one, expected[part], rtol=1e-9, atol=1e-12, equal_nan=True):
-                            return False
+                whole = self._part(inputs, problem, everything)
+                try:
+                    reordered, first, rest = (
+                        self._part(inputs, problem, part) for part in (order, everything[:1], everything[1:])
+                    )
+                except WebnormError:
+                    return False
+            for index, tensor in enumerate(self.op.outputs(problem)):
+                if tensor.batched:
+                    pairs = [(reordered[index], whole[index][order]), (rest[index], whole[index][1:])]
+                else:
+                    pairs = [(reordered[index], whole[index]), (first[index] + rest[index], whole[index])]
+                # NumPy's order of additions depends on the shape.
+                if not all(np.allclose(*pair, rtol=1e-9, atol=1e-12, equal_nan=True) for pair in pairs):
+                    return False
         return True
+
+    def _part(self, inputs: Mapping[str, Array], problem: Problem, part: Array) -> list[Array]:
+        """Return the outputs of the reference for some elements of the batch."""
+        some = {
+            name: array[part] if self.op.named[name].batched else array.copy()
+            for name, array in inputs.items()
+        }
+        return self.call(self.reference_function, some, problem.with_batch(len(part)))
 
     def _made(self, source: OpSource, batch: str) -> Op:
         definition = self.definition
@@ -445,7 +459,9 @@ class BuiltOp:
             header_names=partial(_header_names, definition),
             starter="naive",
             counted_bytes=self.bytes_moved,
-            counted_flops=None if definition.flops is None else partial(_counted, definition.flops),
+            counted_flops=None
+            if definition.flops is None
+            else partial(_counted, definition, definition.flops),
             source=source,
             hooks={
                 "tolerance": self.tolerance,
@@ -459,20 +475,25 @@ class BuiltOp:
         )
 
 
-def _header_names(definition: OpDefinition, problem: Problem) -> dict[str, int]:
-    """Return the bytes of an element of --dtype, a 0 or 1 for each value of a choice, and derived names."""
+def _known_names(definition: OpDefinition, problem: Problem) -> dict[str, int]:
+    """Return the sizes, the bytes of an element of --dtype, flags, and 0 or 1 for each value of a choice."""
+    flags = {
+        one.name: int(getattr(problem.options, one.name)) for one in definition.options if not one.values
+    }
     chosen = {
         name: int(getattr(problem.options, option) == value)
         for name, (option, value) in definition.choice_names().items()
     }
-    flags = {
-        one.name: int(getattr(problem.options, one.name)) for one in definition.options if not one.values
-    }
-    known = {**problem.sizes, **flags, **chosen}
+    return {**problem.sizes, ITEMSIZE: DTYPES[problem.dtype].itemsize, **flags, **chosen}
+
+
+def _header_names(definition: OpDefinition, problem: Problem) -> dict[str, int]:
+    """Return the bytes of an element of --dtype, a 0 or 1 for each value of a choice, and derived names."""
+    known = _known_names(definition, problem)
     derived = {
         name: expression.evaluate(expression.parse(text), known) for name, text in definition.derived.items()
     }
-    return {"itemsize": DTYPES[problem.dtype].itemsize, **chosen, **derived}
+    return {name: known[name] for name in (ITEMSIZE, *definition.choice_names())} | derived
 
 
 def _tensor(one: TensorDefinition, access: Any, batch: str) -> Tensor:
@@ -486,8 +507,8 @@ def _tensor(one: TensorDefinition, access: Any, batch: str) -> Tensor:
     )
 
 
-def _counted(text: str, problem: Problem) -> int:
-    return expression.evaluate(expression.parse(text), problem.sizes)
+def _counted(definition: OpDefinition, text: str, problem: Problem) -> int:
+    return expression.evaluate(expression.parse(text), _known_names(definition, problem))
 
 
 def _bound(value: Any, problem: Problem) -> float:
@@ -541,7 +562,10 @@ def _requires(definition: OpDefinition, problem: Problem) -> None:
 
 
 def all_options(op: Op) -> list[Options]:
-    """Return the op's default options, and variants with one flag or choice changed."""
+    """Return the op's default options, and variants with one flag or choice changed.
+
+    If the op's requirements refuse a variant, one more flag is set with which they accept it.
+    """
     found = [op.defaults]
     kind = type(op.defaults)
     for one in fields(op.defaults):
@@ -550,8 +574,26 @@ def all_options(op: Op) -> list[Options]:
         for value in values:
             # A value may require another option.
             with suppress(WebnormError):
-                found.append(replace(op.defaults, **{one.name: value}))
+                changed = replace(op.defaults, **{one.name: value})
+                found += islice(filter(partial(_possible, op), _with_flag(changed)), 1)
     return list(dict.fromkeys(found))
+
+
+def _with_flag(options: Options) -> Iterator[Options]:
+    """Yield the options, then the options with each further flag set."""
+    yield options
+    for name in type(options).flags():
+        if not getattr(options, name):
+            yield replace(options, **{name: True})
+
+
+def _possible(op: Op, options: Options) -> bool:
+    """Return True if some small sizes satisfy the op's requirements with these options."""
+    try:
+        small_problem(op, TRIED_SIZES[1], options)
+    except UnsupportedProblem:
+        return False
+    return True
 
 
 def small_problem(op: Op, count: int, options: Options | None = None, **given: Any) -> Any:
