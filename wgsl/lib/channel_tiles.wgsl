@@ -3,6 +3,8 @@
     all columns, so slots number the elements of a Vec of each column. -#}
 {% from "lib/dtype.wgsl" import lanes with context %}
 {% set first_layout = layout == "channels_first" %}
+{#- Pixels that count as one. Without tiles, always 1. -#}
+{% set repeats = repeats if repeats is defined else 1 %}
 {#- Text: the number of batch elements. An op whose batch is compiled in sets `batch_count`. -#}
 {% set batch_count = batch_count if batch_count is defined else "params.batch" %}
 {#- Text: the distance in `place` between invocations that follow each other in a column. -#}
