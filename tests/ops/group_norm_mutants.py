@@ -23,20 +23,50 @@ CASES = (
 MUTANTS = (
     KernelMutant("channels of another group", PLACE, "row % groups * GROUP_CHANNELS + {{", "{{", STREAM),
     KernelMutant("low left out", "lib/moments.wgsl", ' - mean - low) * rstd"', ' - mean) * rstd"', STREAM),
-    KernelMutant("a part left out", f"{FOLDER}/split_row.wgsl", "first + {{ j }}u, thread)", "{{ j }}u, thread)", SPLIT),
+    KernelMutant(
+        "a part left out", f"{FOLDER}/split_row.wgsl", "first + {{ j }}u, thread)", "{{ j }}u, thread)", SPLIT
+    ),
     KernelMutant("low left out", f"{FOLDER}/tiles.wgsl", " - mean - low)", " - mean)", TILES),
     KernelMutant("bias left out", f"{FOLDER}/tiles.wgsl", '" + bias" if has_bias', '"" if has_bias', TILES),
-    KernelMutant("rounding of h left out", "lib/group_norm_values.wgsl", "store{{ suffix }}_h(i, h)", "store{{ suffix }}_h(i, z)", TILES),
+    KernelMutant(
+        "rounding of h left out",
+        "lib/group_norm_values.wgsl",
+        "store{{ suffix }}_h(i, h)",
+        "store{{ suffix }}_h(i, z)",
+        TILES,
+    ),
     KernelMutant("pixels as one", COLUMNS, "slot % channels", "slot", TILES),
-    KernelMutant("every lane the first channel", COLUMNS, "column + {{ k }}u) / GROUP_SIZE", "column) / GROUP_SIZE", TILES),
-    KernelMutant("dead Vecs counted", MOMENTS, "count += select(0.0, 1.0, live{{ k }})", "count += 1.0", TILES),
-    KernelMutant("dead Vecs summed", MOMENTS, "select(Vec(), h{{ k }} - pivot, live{{ k }})", "h{{ k }} - pivot", TILES),
+    KernelMutant(
+        "every lane the first channel",
+        COLUMNS,
+        "column + {{ k }}u) / GROUP_SIZE",
+        "column) / GROUP_SIZE",
+        TILES,
+    ),
+    KernelMutant(
+        "dead Vecs counted", MOMENTS, "count += select(0.0, 1.0, live{{ k }})", "count += 1.0", TILES
+    ),
+    KernelMutant(
+        "dead Vecs summed", MOMENTS, "select(Vec(), h{{ k }} - pivot, live{{ k }})", "h{{ k }} - pivot", TILES
+    ),
     KernelMutant("means not merged", MOMENTS, "lows[place] += distance * part;", "", TILES),
-    KernelMutant("distance of means left out", MOMENTS, "distance * (distance * (counts[place] * part * PER_COLUMN))", "0.0", TILES),
-    KernelMutant("spread of channels left out", MOMENTS, "tile_moments[at + 2u] + distance * (distance * part)", "tile_moments[at + 2u]", TILES),
+    KernelMutant(
+        "distance of means left out",
+        MOMENTS,
+        "distance * (distance * (counts[place] * part * PER_COLUMN))",
+        "0.0",
+        TILES,
+    ),
+    KernelMutant(
+        "spread of channels left out",
+        MOMENTS,
+        "tile_moments[at + 2u] + distance * (distance * part)",
+        "tile_moments[at + 2u]",
+        TILES,
+    ),
     KernelMutant("last merge left out", COLUMNS, "other < {{ span }}u;", "other + 1u < {{ span }}u;", TILES),
     KernelMutant("all blocks full", COLUMNS, "min(BLOCK, POINTS - block * BLOCK)", "BLOCK", TILES),
-)  # fmt: skip
+)
 
 GRADIENT_CASES = (
     "spatial-61",
@@ -47,8 +77,10 @@ GRADIENT_CASES = (
     "groups-channels-last",
 )
 VALUES, REGISTERS, TILED = (
-    "lib/group_gradient_values.wgsl", f"{BACKWARD}/registers.wgsl", f"{BACKWARD}/tiles.wgsl"
-)  # fmt: skip
+    "lib/group_gradient_values.wgsl",
+    f"{BACKWARD}/registers.wgsl",
+    f"{BACKWARD}/tiles.wgsl",
+)
 GRADIENT_MUTANTS = (
     KernelMutant("slope left out", VALUES, " * activation_slope(xhat * weight + bias)", "", BOTH),
     KernelMutant("bias left out of the slope", VALUES, "xhat * weight + bias)", "xhat * weight)", BOTH),
@@ -57,9 +89,15 @@ GRADIENT_MUTANTS = (
     KernelMutant("one batch element", REGISTERS, "i < batch * POINTS", "i < POINTS", ("registers",)),
     KernelMutant("mean of g left out", TILED, " * mean_gx - mean_g)", " * mean_gx)", TILES),
     KernelMutant("weight left out", TILED, "weight, bias) * weight;", "weight, bias);", TILES),
-    KernelMutant("weight of the first channel", TILED, "load_weight(channel_of_slot(slot))", "load_weight(0u)", TILES),
-    KernelMutant("one batch element", TILED, "i < batch * BLOCKS * CHANNEL_SLOTS", "i < BLOCKS * CHANNEL_SLOTS", TILES),
-    KernelMutant("one lane of a channel", COLUMNS, "channel * CHANNEL_SLOTS + i", "channel * CHANNEL_SLOTS", TILES),
+    KernelMutant(
+        "weight of the first channel", TILED, "load_weight(channel_of_slot(slot))", "load_weight(0u)", TILES
+    ),
+    KernelMutant(
+        "one batch element", TILED, "i < batch * BLOCKS * CHANNEL_SLOTS", "i < BLOCKS * CHANNEL_SLOTS", TILES
+    ),
+    KernelMutant(
+        "one lane of a channel", COLUMNS, "channel * CHANNEL_SLOTS + i", "channel * CHANNEL_SLOTS", TILES
+    ),
     KernelMutant("one pixel of a channel", COLUMNS, '"i * channels + channel"', '"channel"', TILES),
     KernelMutant("dead Vecs summed", TILED, "if (live{{ k }}) {", "if (true) {", TILES),
-)  # fmt: skip
+)
