@@ -19,6 +19,8 @@ CASES = (
     "channel-means",
     "ten-channels-last",
     "groups-channels-last",
+    "pairs-of-pixels",
+    "fours-of-pixels",
 )
 MUTANTS = (
     KernelMutant("channels of another group", PLACE, "row % groups * GROUP_CHANNELS + {{", "{{", STREAM),
@@ -75,6 +77,8 @@ GRADIENT_CASES = (
     "mean-1e6",
     "ten-channels-last",
     "groups-channels-last",
+    "pairs-of-pixels",
+    "fours-of-pixels",
 )
 VALUES, REGISTERS, TILED = (
     "lib/group_gradient_values.wgsl",
