@@ -6,14 +6,44 @@
 // [features]
 // subgroups = "subgroups"
 // [tune]
-// rows_per_workgroup = [1, 2, 4, 8, 16]
 // subgroups = [true, false]
+// threads_per_row = [4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
+// rows_per_workgroup = [1, 2, 4, 8, 16]
+// sweeps = [2, 1]
 // [default]
-// rows_per_workgroup = [["software", [["span > 256", 1], 4]], ["threads_per_row > 32", 1], 4]
+// threads_per_row = [
+//     ["software", [
+//         ["cols <= 256", 4],
+//         ["cols <= 1024", 16],
+//         ["cols <= 2048", 32],
+//         ["cols <= 4096", 64],
+//         ["cols <= 16384", 256],
+//         512,
+//     ]],
+//     ["has_subgroups and cols % 384 == 0 and cols <= 1536", 96],
+//     ["has_subgroups and cols % 768 == 0 and cols <= 3072", 192],
+//     ["has_subgroups and cols % 1536 == 0 and cols <= 6144", 384],
+//     ["itemsize == 2 and cols <= 512", 32],
+//     ["itemsize == 2 and cols <= 1024", 64],
+//     ["itemsize == 2 and cols <= 2048", 128],
+//     ["itemsize == 2 and cols <= 16384", "min(256, max_invocations)"],
+//     ["cols <= 256", 32],
+//     ["cols <= 1024", 128],
+//     ["cols <= 2048", 256],
+//     ["cols <= 32768 and itemsize == 4", "min(512, max_invocations)"],
+//     "min(1024, max_invocations)",
+// ]
+// rows_per_workgroup = [["software", [["cols > 256", 1], 4]], ["threads_per_row > 32", 1], 4]
 // subgroups = "has_subgroups"
 // [derive]
 // packed = 0
 // vector_width = "4 if cols % 4 == 0 else 1"
+// [[require]]
+// rule = "1024 % threads_per_row == 0 or (subgroups and rows_per_workgroup == 1)"
+// why = "threads_per_row that is not a power of two needs subgroups and one row per workgroup"
+// [[require]]
+// rule = "has_mean or sweeps == 2"
+// why = "sweeps 1 needs a norm with a mean: it finds mean and variance in one sweep"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
@@ -22,6 +52,9 @@
 // [accuracy]
 // serial_terms = "steps"
 // ///
+
+// Widths of diffusion transformers, such as 1152 and 3072, are three times a power of two. A row of such a width divides
+// evenly among 96, 192 or 384 invocations.
 {% set row_elements, row_count = true, "(params.batch * rows)" %}
 {% from "lib/moments.wgsl" import moment_reductions, held_moments, held_scale, held_normalized with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
