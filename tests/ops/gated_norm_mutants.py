@@ -11,6 +11,7 @@ FINISH = "lib/gated_norm_finish.wgsl"
 
 CASES = (
     "rows-61",
+    "groups-*",
     "cols-64",
     "heads-3",
     "bias-8",

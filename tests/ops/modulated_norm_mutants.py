@@ -11,6 +11,8 @@ FINISH, PASSES = "lib/modulated_norm_finish.wgsl", "lib/op_gradient.wgsl"
 
 CASES = (
     "rows-61",
+    "each-batch-element",
+    "small-scales",
     "cols-64",
     "weight-8",
     "bias-8",
