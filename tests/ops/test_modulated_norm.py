@@ -33,7 +33,7 @@ GRADIENT = ("modulated_norm_backward",)
 def drawn(without: tuple[str, ...] = ()) -> dict[str, Any]:
     rng = np.random.default_rng(4)
     whole, element = (BATCH, ROWS * COLS), (BATCH, COLS)
-    shapes = {"x": whole, "scale": element, "shift": element, "weight": COLS, "bias": COLS}
+    shapes: dict[str, Any] = {"x": whole, "scale": element, "shift": element, "weight": COLS, "bias": COLS}
     return {name: None if name in without else rng.normal(0.3, 1.0, shape) for name, shape in shapes.items()}
 
 

@@ -7,7 +7,7 @@
 // subgroups = "subgroups"
 // [tune]
 // subgroups = [true, false]
-// threads_per_row = [4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
+// threads_per_row = [4, 8, 16, 32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024]
 // rows_per_workgroup = [1, 2, 4, 8, 16]
 // sweeps = [2, 1]
 // [default]

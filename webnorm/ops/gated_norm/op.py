@@ -164,7 +164,7 @@ def input_error(error: Float64Array, rows: NormalizedRows) -> Float64Array:
     """Return the errors of normalized rows whose inputs have independent errors."""
     scaled = np.abs(error) * rows.rstd
     typical = np.sqrt((scaled * scaled).mean(axis=-1, keepdims=True))
-    return scaled + np.maximum(1.0, np.abs(rows.xhat)) * typical
+    return np.asarray(scaled + np.maximum(1.0, np.abs(rows.xhat)) * typical)
 
 
 @op.mistake("applies the gate before the norm instead of after it, or the reverse")
