@@ -6,6 +6,7 @@
 // [features]
 // subgroups = "subgroups"
 // [tune]
+// threads_per_row = [4, 8, 16, 32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024]
 // rows_per_workgroup = [1, 2, 4, 8, 16]
 // subgroups = [true, false]
 // [default]
@@ -26,6 +27,9 @@
 // [derive]
 // packed = 0
 // vector_width = "4 if cols % 4 == 0 else 1"
+// [[require]]
+// rule = "1024 % threads_per_row == 0 or (subgroups and rows_per_workgroup == 1)"
+// why = "threads_per_row that is not a power of two needs subgroups and one row per workgroup"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
