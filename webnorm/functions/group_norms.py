@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from numbers import Real
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -247,7 +247,8 @@ def instance_norm(
     if not as_flag("use_input_stats", use_input_stats):
         if len(running) < 2:
             raise WebnormError("use_input_stats is False; expected running_mean and running_var with it")
-        return _affine(array, running, weight, bias, EPS.number(eps))
+        affine: Any = _affine(array, running, weight, bias, EPS.number(eps))
+        return cast("A", affine)
     share = _share(momentum)
     y = group_norm(x, channels, weight, bias, eps, kernel=kernel, device=device)
     if running and x.shape[0]:
