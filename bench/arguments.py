@@ -14,7 +14,7 @@ from typing import Any
 from webnorm.engines import node_webgpu
 from webnorm.errors import WebnormError
 from webnorm.op.dtypes import STORAGE
-from webnorm.op.registry import OPS
+from webnorm.ops.norms.op import OPS as NORM_OPS
 
 # The exit status if a result is unknown, as in webnorm/cli/work/jobs.py. A test checks that they are equal.
 INCONCLUSIVE = 3
@@ -32,7 +32,7 @@ def parser(description: str | None, out: str) -> argparse.ArgumentParser:
     found = bare_parser(description)
     found.add_argument("--out", type=Path, required=True, help=out)
     found.add_argument("--adapter")
-    found.add_argument("--op", choices=[op for op in OPS if op != "copy"])
+    found.add_argument("--op", choices=[op.name for op in NORM_OPS])
     found.add_argument("--dtype", choices=STORAGE)
     found.add_argument("--rows", type=positive, nargs="*")
     found.add_argument("--cols", type=positive, nargs="*")

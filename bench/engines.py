@@ -29,7 +29,7 @@ from webnorm.lab.results.result import Result
 from webnorm.lab.run import bench, check
 from webnorm.op.corpus import Case, fixed_cases
 from webnorm.op.op import Task
-from webnorm.op.registry import OPS
+from webnorm.ops.norms.op import OPS as NORM_OPS
 
 # SwiftShader compiles for seconds, and on a busy machine for minutes.
 TIME_LIMIT_S = 600.0
@@ -89,7 +89,7 @@ def _checked(
 
 def _timed(engine: str, kernels: Sequence[Kernel], worker: Worker, traits: Traits) -> list[Result]:
     """Return the times of all kernels, each next to the copy."""
-    ops = [op for op in OPS.values() if not op.is_copy]
+    ops = NORM_OPS
     request = bench.BenchRequest(
         tasks=tuple(Task(op, op.problem(TIMED_ROWS, TIMED_COLS)) for op in ops),
         kernels=tuple(kernel for kernel in kernels if not kernel.op.is_copy),

@@ -46,6 +46,7 @@ from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.op.dtypes import DTYPES, STORAGE
 from webnorm.op.op import Op, Task, make_inputs
 from webnorm.op.registry import OPS
+from webnorm.ops.norms.op import OPS as NORM_OPS
 
 # These variables disable the disk caches of Mesa and NVIDIA for compiled shaders.
 _NO_DISK_CACHE = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
@@ -232,7 +233,7 @@ def main() -> None:
     """Parse the arguments, measure, print and write."""
     parser = bare_parser(__doc__)
     parser.add_argument("--adapter")
-    parser.add_argument("--op", choices=[op for op in OPS if op != "copy"], default="layer_norm")
+    parser.add_argument("--op", choices=[op.name for op in NORM_OPS], default="layer_norm")
     parser.add_argument("--dtype", choices=STORAGE, default="float32")
     parser.add_argument("--rows", type=positive, default=64)
     parser.add_argument("--cols", type=positive, default=256)

@@ -53,7 +53,9 @@ def libraries(
     Tensors with rows repeat the arrays' rows up to the task's number. A contender that is not installed, or
     that finds no card, is absent, with the reason.
     """
-    if software:
+    if task.op.source is not None:
+        yield _of_family(task, arrays, sets, software)
+    elif software:
         yield _on_tensors(_TORCH_ON_CPU, task, arrays, sets, "cpu")
         whole = {
             name: np.resize(one, (task.problem.rows, one.shape[1])) if one.ndim == 2 else one
@@ -82,6 +84,19 @@ def _on_tensors(
     first = torch_ops.tensors(arrays, device, task.problem.rows)
     inputs = [{name: one.clone() for name, one in first.items()} for _ in range(sets)]
     return ContenderLibrary(_contenders(modules, task, device), inputs, sampler, torch_ops.to_numpy)
+
+
+def _of_family(task: Task, arrays: Mapping[str, Array], sets: int, software: bool) -> ContenderLibrary:
+    """Return torch's functions for an op of the norm family, on a CUDA card only."""
+    reason = "measured on a CUDA card only" if software else _without_torch("cuda")
+    if reason is not None:
+        names = {"family_ops": ("torch eager", "torch.compile")}
+        return ContenderLibrary(_absent(names, reason), (), CudaGraph, _some_rows)
+    from bench.contenders import family_ops, torch_ops
+
+    first = family_ops.tensors(arrays, task, "cuda")
+    inputs = [{name: one.clone() for name, one in first.items()} for _ in range(sets)]
+    return ContenderLibrary([*family_ops.contenders(task)], inputs, CudaGraph, torch_ops.to_numpy)
 
 
 def _without_torch(device: str) -> str | None:

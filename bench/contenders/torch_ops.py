@@ -35,6 +35,11 @@ def _repeated(one: torch.Tensor, rows: int) -> torch.Tensor:
     return one if len(one) == rows else one.repeat(-(-rows // len(one)), 1)[:rows]
 
 
+def on_device(array: Array, device: str) -> torch.Tensor:
+    """Return an array as a tensor on a device."""
+    return _tensor(array).to(device)
+
+
 def _tensor(array: Array) -> torch.Tensor:
     # torch does not know NumPy's bfloat16, which another package defines. So its bits are reinterpreted.
     if array.dtype.name == "bfloat16":

@@ -49,6 +49,7 @@ from webnorm.lab.results.result_files import read, to_json
 from webnorm.op.dtypes import STORAGE
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS
+from webnorm.ops.norms.op import OPS as NORM_OPS
 from webnorm.ops.norms.problem import NormProblem
 
 # Problems that are prepared together: enough to keep all cores busy most of the time, and few enough that an
@@ -68,7 +69,7 @@ def arguments() -> argparse.Namespace:
     add("--section", nargs="+", choices=SECTIONS, help="by default those for the adapter")
     add("--adapter", help="index or name")
     add("--cpu", action="store_true", help="use the software adapter and the section cpu")
-    add("--op", nargs="+", choices=[op for op in OPS if op != "copy"])
+    add("--op", nargs="+", choices=[op.name for op in NORM_OPS])
     add("--dtype", nargs="+", choices=STORAGE)
     add("--cols", type=int, nargs="+", help="only these numbers of columns of the sections")
     add("--mebibytes", type=positive, nargs="+", default=[X_BYTES >> 20], help="of x, if rows are free")

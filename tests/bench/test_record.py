@@ -50,6 +50,7 @@ from webnorm.op.dtypes import Array
 from webnorm.op.op import Task, make_inputs
 from webnorm.op.presets import tasks
 from webnorm.op.registry import OPS, as_copy_problem
+from webnorm.ops.norms.op import OPS as NORM_OPS
 from webnorm.web.lab_site import lab_offers
 
 DEVICE = {"adapter": "Made-up GPU", "type": "DiscreteGPU", RECORDED: {"forward": "today"}}
@@ -75,7 +76,7 @@ def on_the_cpu(task: Task) -> dict[str, Result]:
     }
 
 
-@pytest.mark.parametrize("op", [op for op in OPS if op != "copy"])
+@pytest.mark.parametrize("op", [op.name for op in NORM_OPS])
 def test_cpu_contenders_are_right_or_have_a_reason(op: str) -> None:
     found = on_the_cpu(task_of(op))
     assert {"NumPy", "NumPy copy", "torch eager", "ONNX Runtime"} <= found.keys()
@@ -99,8 +100,9 @@ from bench.contenders import found_wrong, torch_ops, triton_ops
 from webnorm.op.op import make_inputs
 from webnorm.op.presets import tasks
 from webnorm.op.registry import OPS
+from webnorm.ops.norms.op import OPS as NORM_OPS
 
-for op in OPS.keys() - {"copy"}:
+for op in [one.name for one in NORM_OPS]:
     for dtype in ("float32", "float16"):
         for residual in {False, not OPS[op].gradient}:
             for shape in ((7, 5), (70, 130)):

@@ -22,6 +22,7 @@ from webnorm.lab.verify.accuracy import assess
 from webnorm.op.dtypes import DTYPES, FP8, NARROWING, STORAGE, Array
 from webnorm.op.op import Op, Task, make_inputs
 from webnorm.op.registry import OPS
+from webnorm.ops.norms.op import OPS as NORM_OPS
 from webnorm.ops.norms.op import complete_inputs, has_mean
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.opengl
 # webnorm compiles a text for each number of columns with each set of options and types.
 SHAPES = ((40,), (3,), (2, 4))
 LEADING = ((), (1,), (5,), (2, 3), (0,), (3, 0, 2))
-FUNCTIONS = {name: getattr(webnorm, name) for name in OPS if name != "copy"}
+FUNCTIONS = {name: getattr(webnorm, name) for name in [op.name for op in NORM_OPS]}
 KERNEL_NAMES = ("naive", "registers", "split_row")
 
 

@@ -20,6 +20,7 @@ from webnorm.kernels.rendering.render import render_shader
 from webnorm.op.dtypes import STORAGE
 from webnorm.op.op import Op, Task
 from webnorm.op.registry import OPS
+from webnorm.ops.norms.op import OPS as NORM_OPS
 from webnorm.ops.norms.problem import NormProblem
 
 BOTH = frozenset({"subgroups", "shader-f16"})
@@ -38,7 +39,7 @@ ADAPTERS = {
     "software page": Traits(frozenset(), 256, 16384, software=True),
 }
 COLS = (1, 3, 255, 256, 1023, 1024, 4096, 5119, 16384, 65536, 262144)
-NORMS = tuple(op for op in OPS.values() if not op.is_copy)
+NORMS = NORM_OPS
 OPTIONS: dict[bool, tuple[tuple[str, ...], ...]] = {
     False: ((), ("weight=false", "bias=false"), ("residual", "return_stats", "max_workgroups=7")),
     True: ((), ("saved_stats=false", "bias", "dh"), ("weight=false", "max_workgroups=7")),

@@ -26,9 +26,10 @@ from webnorm.ops.norms.measured import (
     ranked,
     row_fit,
 )
+from webnorm.ops.norms.op import OPS as NORM_OPS
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 
-NORMS = [name for name, op in OPS.items() if not op.is_copy]
+NORMS = [op.name for op in NORM_OPS]
 FILES = sorted(path.stem for path in measured.FOLDER.glob("*.json"))
 
 

@@ -20,6 +20,7 @@ from webnorm.op.dtypes import STORAGE
 from webnorm.op.op import make_inputs
 from webnorm.op.registry import OPS
 from webnorm.ops.norms import rules
+from webnorm.ops.norms.op import OPS as NORM_OPS
 from webnorm.ops.norms.problem import NormProblem
 
 GPU = Traits(frozenset({"subgroups", "shader-f16"}), 1024, 49152, software=False)
@@ -34,7 +35,7 @@ ADAPTERS = (
     replace(PAGE, max_invocations=128),
 )
 KERNELS = {(kernel.op.name, kernel.name): kernel for kernel in discover()}
-NORMS = [name for name, op in OPS.items() if not op.is_copy]
+NORMS = [op.name for op in NORM_OPS]
 COLS = (64, 256, 768, 1023, 1024, 2048, 4095, 4096, 5119, 5120, 8192, 16384, 20480)
 
 

@@ -152,8 +152,8 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ),
         (["check", "--dtype", "double"], "unknown dtype 'double'; did you mean 'float32'?"),
         (
-            ["check", "--op", "softmax"],
-            "unknown op 'softmax'; expected one of copy, layer_norm",
+            ["check", "--op", "mish"],
+            "unknown op 'mish'; expected one of copy, ",
         ),
         (["play", "x.wgsl", "--op", "softmax"], "x.wgsl is not a file"),
         (

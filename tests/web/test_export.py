@@ -30,7 +30,8 @@ from webnorm.gpu.device import Device
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.op.dtypes import DTYPES
 from webnorm.op.op import Task
-from webnorm.op.registry import OPS
+from webnorm.op.registry import OPS, computing_ops
+from webnorm.ops.norms.op import OPS as NORM_OPS
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.play import api
 from webnorm.web import folder, verify
@@ -45,7 +46,7 @@ SETTINGS: dict[str, Any] = {
     "--name": None,
     "--minify": False,
 }
-NORMS = [name for name, op in OPS.items() if not op.is_copy]
+NORMS = [op.name for op in NORM_OPS]
 COLS = (1, 61, 256, 768, 1024, 4096, 16385)
 
 
@@ -642,12 +643,10 @@ def test_exports_into_one_folder_take_turns(tmp_path: Path) -> None:
 
 MISTAKES = {
     "layer_norm --cols 64": "--out is missing; expected the folder to write, such as --out dist/norm",
-    "--out out": "OP is missing; expected one of layer_norm, layer_norm_backward, rms_norm, "
-    "rms_norm_backward, or --lab",
+    "--out out": f"OP is missing; expected one of {', '.join(computing_ops())}, or --lab",
     "layernorm --cols 64 --out out": "unknown op 'layernorm'; did you mean 'layer_norm'?",
     "copy --cols 64 --out out": "op 'copy' only measures what a norm is compared with; expected one of "
-    "layer_norm, layer_norm_backward, rms_norm, "
-    "rms_norm_backward",
+    f"{', '.join(sorted(computing_ops()))}",
     "layer_norm --out out": "--cols is missing; expected a size that is compiled in, such as --cols 1024",
     "layer_norm --cols 0 --out out": "--cols is '0'; expected 1 or more",
     "layer_norm --cols 64,x --out out": "--cols is '64,x'; expected integers separated by commas, "

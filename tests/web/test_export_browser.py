@@ -32,6 +32,7 @@ from webnorm.lab.results import result_files
 from webnorm.op.dtypes import DTYPES, STORAGE, Array, finfo
 from webnorm.op.registry import OPS
 from webnorm.ops.copy.problem import RowProblem
+from webnorm.ops.norms.op import OPS as NORM_OPS
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.serving import serve_folder
 from webnorm.web import tint, verify
@@ -51,7 +52,7 @@ pytestmark = [
     pytest.mark.xdist_group("browser"),
 ]
 
-NORMS = tuple(op for op in OPS.values() if not op.is_copy)
+NORMS = NORM_OPS
 KERNELS_OF = {
     op.name: {kernel.name for kernel in discover() if kernel.op is op and kernel.takes_slices} for op in NORMS
 }

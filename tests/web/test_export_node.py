@@ -38,6 +38,7 @@ from webnorm.op.registry import OPS
 from webnorm.ops.norms.case import OPTION_CASES
 from webnorm.ops.norms.case import NormCase as Case
 from webnorm.ops.norms.corpus import CASES
+from webnorm.ops.norms.op import OPS as NORM_OPS
 from webnorm.ops.norms.op import has_mean
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.web.folder import write_folder
@@ -50,7 +51,7 @@ from webnorm.web.pages import page_files
 
 DRIVERS = Path(__file__).parent
 NO_SETTINGS = dict.fromkeys(("--dtype", "--eps", "--scale", "--name", "--minify"))
-NORMS = tuple(op for op in OPS.values() if not op.is_copy)
+NORMS = NORM_OPS
 
 
 pytestmark = pytest.mark.skipif(dawn.missing() is not None, reason=dawn.missing() or "")

@@ -12,7 +12,7 @@ from test_collect import RESULT, VISIT
 
 from commands import webnorm
 from pages import ROOT
-from webnorm.op.registry import computing_ops
+from webnorm.ops.norms.op import OPS as NORM_OPS
 from webnorm.web.collection import visit_summary
 from webnorm.web.collection.collector import ORIGIN, parse_visit
 from webnorm.web.collection.visit_store import StoredVisit, VisitStore
@@ -259,6 +259,6 @@ def test_the_sample_in_the_docs_has_the_present_form() -> None:
     assert data_text(data) == text and data["schema"] == visit_summary.SCHEMA
     assert data.keys() == data_of(visit()).keys() and tuple(data["columns"]) == COLUMNS
     assert {one["engine"] for one in data["devices"]} == {"Chrome", "Firefox"}
-    assert {one["op"] for one in data["problems"]} == {*computing_ops()}
+    assert {one["op"] for one in data["problems"]} == {op.name for op in NORM_OPS}
     # Both are on a machine without a GPU, whose times rank no GPU; the docs and the page say so.
     assert all(one["software"] for one in data["devices"])

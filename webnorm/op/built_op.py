@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import islice, pairwise, product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -541,7 +541,10 @@ def _requires(definition: OpDefinition, problem: Problem) -> None:
 
 
 def all_options(op: Op) -> list[Options]:
-    """Return the op's default options, and variants with one flag or choice changed."""
+    """Return the op's default options, and variants with one flag or choice changed.
+
+    If the op's requirements refuse a variant, one more flag is set with which they accept it.
+    """
     found = [op.defaults]
     kind = type(op.defaults)
     for one in fields(op.defaults):
@@ -550,8 +553,26 @@ def all_options(op: Op) -> list[Options]:
         for value in values:
             # A value may require another option.
             with suppress(WebnormError):
-                found.append(replace(op.defaults, **{one.name: value}))
+                changed = replace(op.defaults, **{one.name: value})
+                found += islice(filter(partial(_possible, op), _with_flag(changed)), 1)
     return list(dict.fromkeys(found))
+
+
+def _with_flag(options: Options) -> Iterator[Options]:
+    """Yield the options, then the options with each further flag set."""
+    yield options
+    for name in type(options).flags():
+        if not getattr(options, name):
+            yield replace(options, **{name: True})
+
+
+def _possible(op: Op, options: Options) -> bool:
+    """Return True if some small sizes satisfy the op's requirements with these options."""
+    try:
+        small_problem(op, TRIED_SIZES[1], options)
+    except UnsupportedProblem:
+        return False
+    return True
 
 
 def small_problem(op: Op, count: int, options: Options | None = None, **given: Any) -> Any:

@@ -186,8 +186,9 @@ def default_op() -> Op:
 
 
 def distributions() -> tuple[str, ...]:
-    """Return the names of all distributions."""
-    return tuple(dict.fromkeys(name for one in problem_types() for name in one.DISTRIBUTIONS))
+    """Return the names of all distributions, except those of packaged ops, which users' ops have too."""
+    kinds = (op.problem_type for op in OPS.values() if op.source is None or op.is_users)
+    return tuple(dict.fromkeys(name for kind in kinds for name in kind.DISTRIBUTIONS))
 
 
 def option_words() -> list[str]:
@@ -196,9 +197,11 @@ def option_words() -> list[str]:
     for kind in _options_types():
         for field in fields(kind):
             if isinstance(field.default, bool):
-                words = [] if field.name in kind.IGNORABLE else [field.name]
+                word = f"{field.name}=false" if field.default else field.name
+                words = [] if field.name in kind.IGNORABLE else [word]
             else:
-                words = [f"{field.name}={value}" for value in kind.VALUES.get(field.name, ("",))]
+                values = kind.VALUES.get(field.name, ("",))
+                words = [f"{field.name}={value}" for value in values if value is not None]
             found |= dict.fromkeys(words)
     return [*found]
 

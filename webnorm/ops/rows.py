@@ -20,6 +20,8 @@ HI_LO_TOLERANCE = 2e-6
 GRADIENT_TOLERANCE = 4.0 * HI_LO_TOLERANCE
 # Half an ulp of 1.0 in float32.
 UNIT_ROUNDOFF = 2.0**-24
+# The smallest normal float32: a GPU may replace smaller numbers by 0.
+_LEAST_NORMAL = 2.0**-126
 # h is a sum of two or three terms, each rounded once to float32.
 SUM_TOLERANCE = 2.0**-23
 # The values of an option `activation`. Kernels compute them by lib/activations.wgsl.
@@ -183,6 +185,24 @@ def activation_error(x: Float64Array, error: Float64Array, activation: str | Non
     if activation is None:
         return error
     return _STEEPEST * error + _EVALUATION_ERROR * np.abs(x)
+
+
+def evaluation_error(x: Float64Array, activation: str | None) -> Float64Array:
+    """Return the allowed error of an activation of an exact x, most of it relative to the value.
+
+    exp(a) of a negative a has an error of 3 + 2 |a| units in the last place in WGSL, and may be 0 where it is
+    a denormal. Where the activation is nearly 0, its value is proportional to such a number.
+    """
+    match activation:
+        case "gelu":
+            exponent = 0.5 * x * x
+        case "gelu_tanh":
+            exponent = np.abs(_TANH_FACTOR * (x + 0.044715 * x * x * x))
+        case _:
+            exponent = np.abs(x)
+    units = 8.0 + 4.0 * np.where(x < 0.0, exponent, 0.0)
+    least = _LEAST_NORMAL * np.maximum(1.0, np.abs(x))
+    return UNIT_ROUNDOFF * units * np.abs(activated(x, activation)) + least
 
 
 def activation_slope_error(x: Float64Array, error: Float64Array, activation: str | None) -> Float64Array:

@@ -8,6 +8,9 @@
     may write all four. `vector_tensors`, a list of names, restricts this to some tensors. An 8-bit input then also has
     `packed4_NAME(i)`: the word with the elements i to i + 3, for functions such as dot4I8Packed.
 
+    `read_again`, a list of names of outputs, gives these outputs `load_NAME` and `load4_NAME` too. A pass can so read what
+    an earlier pass wrote.
+
     `buffer_tensors`, a list of names of tensors with 32-bit types, declares them as `buffer` instead of an array. This
     needs WGSL's feature `buffer_view`. Such a tensor has both `load_NAME` and `load4_NAME`, or both `store_NAME` and
     `store4_NAME`, and may have any number of elements. `byte_NAME(i)` is the place of element i in the buffer, in bytes.
@@ -19,6 +22,7 @@
 {% set scalar_types = {"int8": "i32", "int32": "i32", "uint8": "u32", "uint32": "u32"} %}
 {% set per_word = {"float16": 2, "bfloat16": 2, "int8": 4, "uint8": 4} %}
 {% set in_buffers = buffer_tensors if buffer_tensors is defined else [] %}
+{% set outputs_read = read_again if read_again is defined else [] %}
 {% macro in_vectors(tensor) -%}{{ "yes" if vectors and tensor.name in in_fours and tensor.elements % 4 == 0 }}{%- endmacro %}
 {#- Whether a tensor is declared as `buffer`. -#}
 {% macro is_buffer(tensor) -%}{{ "yes" if tensor.name in in_buffers and tensor.dtype not in per_word }}{%- endmacro %}
@@ -61,7 +65,11 @@ const {{ name }} = {{ size }}u;
 {#- The word with element `_at`. Locals begin with _, which no name of an op does, so they cannot hide a buffer. -#}
 {% macro word(tensor) -%}
 {% set count = per_word[tensor.dtype] -%}
+{% if is_atomic(tensor) -%}
+atomicLoad(&{{ tensor.buffer }}[_at / {{ count }}u])
+{%- else -%}
 {{ tensor.buffer }}[_at / {{ 4 if in_vectors(tensor) else count }}u]{{ "[_at / 2u % 2u]" if in_vectors(tensor) and count == 2 }}
+{%- endif %}
 {%- endmacro %}
 {% macro start(tensor) -%}
 {{ "params." ~ tensor.buffer ~ "_start + " if tensor.batched }}{{ tensor.base // (32 // (8 * (per_word[tensor.dtype] if tensor.dtype in per_word else 1))) ~ "u + " if tensor.base }}_index
@@ -88,7 +96,7 @@ fn store{{ suffix }}(_index: u32, _value: {{ type }}) {
 {% endif %}
 {% endfor %}
 {% endfor %}
-{% for tensor in tensors if tensor.access == "read" and not is_buffer(tensor) %}
+{% for tensor in tensors if (tensor.access == "read" or tensor.name in outputs_read) and not is_buffer(tensor) %}
 {% set type = element(tensor) %}
 
 fn load_{{ tensor.name }}(_index: u32) -> {{ type }} {

@@ -82,7 +82,9 @@ def tuning_tasks(
     default_lengths = QUICK_LENGTHS if quick else SOFTWARE_LENGTHS if software else LENGTHS
     dtypes = dtypes or (DTYPES_TUNED[:1] if quick else DTYPES_TUNED)
     found: list[Task] = []
-    for name in ops_with_options(computing_ops() if asked is None else asked, options):
+    # Ops of define_op have no usual lengths, so they are tuned only if they are named.
+    usual = [name for name in computing_ops() if op_named(name).source is None]
+    for name in ops_with_options(usual if asked is None else asked, options):
         op = op_named(name)
         op.check_sizes([size for size, values in sizes.items() if values is not None])
         batches, lengths = (sizes.get(size) for size in (op.problem_type.BATCH, op.problem_type.AXIS))

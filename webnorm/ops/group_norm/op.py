@@ -6,13 +6,13 @@ import numpy as np
 
 from webnorm.op import define_op, option, require, scalar, tensor, uniform
 from webnorm.op.op import Float64Array
+from webnorm.ops.channel_groups import flat, group_rows, in_groups, per_channel
 from webnorm.ops.rows import (
     ACTIVATIONS,
     HI_LO_TOLERANCE,
     SUM_TOLERANCE,
     activated,
     activation_error,
-    normalized_rows,
     rounded_sum,
 )
 
@@ -46,26 +46,9 @@ op = define_op(
 Values = Float64Array | None
 
 
-def _in_groups(x: Float64Array, channels: int, groups: int, layout: str) -> Float64Array:
-    """Return x as (batch, groups, channels of a group, spatial)."""
-    if layout == "channels_last":
-        x = x.reshape(len(x), -1, channels).swapaxes(1, 2)
-    return x.reshape(len(x), groups, channels // groups, -1)
-
-
-def _flat(x: Float64Array, layout: str) -> Float64Array:
-    """Return the inverse of `_in_groups`."""
-    x = x.reshape(len(x), x.shape[1] * x.shape[2], x.shape[3])
-    return (x.swapaxes(1, 2) if layout == "channels_last" else x).reshape(len(x), -1)
-
-
 def _normalized(h: Float64Array, eps: float, layout: str, channels: int, groups: int) -> Float64Array:
-    x = _in_groups(h, channels, groups, layout)
-    return normalized_rows(x.reshape(*x.shape[:2], -1), eps).xhat.reshape(x.shape)
-
-
-def _per_channel(parameter: Values, missing: float, groups: int) -> Float64Array:
-    return np.full((1, 1, 1), missing) if parameter is None else parameter.reshape(groups, -1, 1)
+    x = in_groups(h, channels, groups, layout)
+    return group_rows(x, eps).xhat.reshape(x.shape)
 
 
 @op.reference
@@ -84,8 +67,8 @@ def group_norm(
     """Return y, and with a residual h = x + residual. The norm reads the rounded h."""
     h = x if residual is None else rounded_sum(x, residual, dtype)
     xhat = _normalized(h, eps, layout, channels, groups)
-    z = xhat * _per_channel(weight, 1.0, groups) + _per_channel(bias, 0.0, groups)
-    y = _flat(activated(z, activation), layout)
+    z = xhat * per_channel(weight, 1.0, groups) + per_channel(bias, 0.0, groups)
+    y = flat(activated(z, activation), layout)
     return y if residual is None else (y, h)
 
 
@@ -105,7 +88,7 @@ def allowed_error(
     """Return the errors of y, for terms as large as max(1, |xhat|) * |weight| + |bias|; and of h."""
     h = x if residual is None else rounded_sum(x, residual, dtype)
     xhat = _normalized(h, eps, layout, channels, groups)
-    weight, bias = _per_channel(weight, 1.0, groups), _per_channel(bias, 0.0, groups)
+    weight, bias = per_channel(weight, 1.0, groups), per_channel(bias, 0.0, groups)
     unit = np.maximum(1.0, np.abs(xhat)) * np.abs(weight) + np.abs(bias)
-    error = _flat(activation_error(xhat * weight + bias, HI_LO_TOLERANCE * unit, activation), layout)
+    error = flat(activation_error(xhat * weight + bias, HI_LO_TOLERANCE * unit, activation), layout)
     return error if residual is None else (error, SUM_TOLERANCE * np.abs(h))

@@ -1,0 +1,1 @@
+"""The op `gated_norm`: a norm that is multiplied by an activation of a second input."""

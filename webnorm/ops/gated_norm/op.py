@@ -1,0 +1,145 @@
+"""y = norm(x) * weight * act(z), or norm(x * act(z)) * weight, for each head of a row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from webnorm.op import case, define_op, option, scalar, tensor, uniform
+from webnorm.op.op import Float64Array
+from webnorm.ops.rows import (
+    HI_LO_TOLERANCE,
+    NormalizedRows,
+    activated,
+    evaluation_error,
+    normalized_rows,
+)
+
+NORMS = ("rms_norm", "layer_norm")
+ORDERS = ("norm_first", "gate_first")
+GATES = ("silu", "sigmoid", "gelu", "gelu_tanh")
+Values = Float64Array | None
+
+
+def _closed(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
+    """Draw gates of which most are almost closed."""
+    return rng.standard_normal(shape) * 4.0 - 12.0
+
+
+def _wide(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
+    """Draw gates beyond the range where exp(-z) is a finite float32."""
+    return rng.standard_normal(shape) * 100.0
+
+
+_SMALL = {"rows": 3, "heads": 2, "cols": 48}
+
+op = define_op(
+    sizes={"rows": 4096, "heads": [1, 8], "cols": [128, 512]},
+    inputs=[
+        tensor("x", "rows heads*cols"),
+        tensor("z", "rows heads*cols", draw=uniform(-4.0, 4.0)),
+        tensor("weight", "heads*cols", option="weight", dtype="weight_dtype", draw=uniform(0.5, 1.5)),
+        tensor("bias", "heads*cols", option="bias", dtype="weight_dtype", draw=uniform(-0.5, 0.5)),
+    ],
+    outputs=[tensor("y", "rows heads*cols")],
+    scalars=[scalar("eps", 1e-6)],
+    options=[
+        option("norm", *NORMS),
+        option("order", *ORDERS),
+        option("activation", *GATES),
+        option("weight", default=True),
+        option("bias"),
+        option("weight_dtype", None, "float32", "float16", "bfloat16"),
+    ],
+    cases=[
+        case(
+            "one-group-of-all-columns",
+            {},
+            sizes={"rows": 3, "heads": 1, "cols": 1536},
+            options=("order=gate_first",),
+            source="https://github.com/state-spaces/mamba/blob/main/mamba_ssm/ops/triton/layernorm_gated.py",
+        ),
+        *(
+            case(f"{name}-gates-{order}", {"z": draw}, sizes=_SMALL, options=(f"order={order}",))
+            for name, draw in (("wide", _wide), ("closed", _closed))
+            for order in ORDERS
+        ),
+        *(
+            case(
+                f"layer-norm-mean-{mean:.0e}-sd",
+                {"x": lambda rng, shape, mean=mean: rng.standard_normal(shape) + mean},
+                sizes=_SMALL,
+                options=("norm=layer_norm",),
+                source="the goal for every norm",
+            )
+            for mean in (1e2, 1e4, 1e6)
+        ),
+    ],
+    batch="rows",
+    derived={"span": "cols", "has_mean": "is_norm_layer_norm"},
+)
+
+
+def in_heads(x: Float64Array, heads: int) -> Float64Array:
+    """Return x as (rows, heads, cols)."""
+    return x.reshape(-1, heads, x.shape[-1] // heads)
+
+
+def per_head(parameter: Values, missing: float, heads: int) -> Float64Array:
+    """Return a parameter for arrays of (rows, heads, cols)."""
+    return np.full((1, 1), missing) if parameter is None else parameter.reshape(heads, -1)
+
+
+def normalized_heads(
+    x: Float64Array, z: Float64Array, eps: float, norm: str, order: str, activation: str, heads: int
+) -> NormalizedRows:
+    """Return the normalized heads: of x, or of x * act(z)."""
+    h = x * activated(z, activation) if order == "gate_first" else x
+    return normalized_rows(in_heads(h, heads), eps, norm == "layer_norm")
+
+
+@op.reference
+def gated_norm(
+    x: Float64Array,
+    z: Float64Array,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    order: str,
+    activation: str,
+    heads: int,
+) -> Float64Array:
+    """Return y."""
+    found = normalized_heads(x, z, eps, norm, order, activation, heads)
+    y = (found.xhat * per_head(weight, 1.0, heads) + per_head(bias, 0.0, heads)).reshape(x.shape)
+    return y * activated(z, activation) if order == "norm_first" else y
+
+
+@op.allowed_error
+def allowed_error(
+    x: Float64Array,
+    z: Float64Array,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    order: str,
+    activation: str,
+    heads: int,
+) -> Float64Array:
+    """Return the errors of y for terms as large as max(1, |xhat|) * |weight| + |bias|, and of the gate."""
+    found = normalized_heads(x, z, eps, norm, order, activation, heads)
+    factor, offset = np.abs(per_head(weight, 1.0, heads)), np.abs(per_head(bias, 0.0, heads))
+    unit = HI_LO_TOLERANCE * (np.maximum(1.0, np.abs(found.xhat)) * factor + offset)
+    gate, error = activated(z, activation), evaluation_error(z, activation)
+    if order == "norm_first":
+        y = np.abs(found.xhat) * factor + offset
+        return unit.reshape(x.shape) * np.abs(gate) + y.reshape(x.shape) * error
+    return (unit + input_error(in_heads(x * error, heads), found) * factor).reshape(x.shape)
+
+
+def input_error(error: Float64Array, rows: NormalizedRows) -> Float64Array:
+    """Return the errors of normalized rows whose inputs have independent errors."""
+    scaled = np.abs(error) * rows.rstd
+    typical = np.sqrt((scaled * scaled).mean(axis=-1, keepdims=True))
+    return scaled + np.maximum(1.0, np.abs(rows.xhat)) * typical
