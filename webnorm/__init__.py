@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from webnorm.functions.channel_modules import InstanceNorm1d as InstanceNorm1d
     from webnorm.functions.channel_modules import InstanceNorm2d as InstanceNorm2d
     from webnorm.functions.channel_modules import InstanceNorm3d as InstanceNorm3d
+    from webnorm.functions.gradients import group_norm_backward as group_norm_backward
+    from webnorm.functions.gradients import log_softmax_backward as log_softmax_backward
+    from webnorm.functions.gradients import normalize_backward as normalize_backward
+    from webnorm.functions.gradients import softmax_backward as softmax_backward
     from webnorm.functions.group_norms import group_norm as group_norm
     from webnorm.functions.group_norms import instance_norm as instance_norm
     from webnorm.functions.microsoft_norms import embed_layer_normalization as embed_layer_normalization
@@ -92,6 +96,9 @@ _HOME = {
         "calls.arrays": "GpuArray",
         "calls.loaded_op": "LoadedOp load_op op_function",
         "functions.channel_modules": "GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d",
+        "functions.gradients": (
+            "group_norm_backward log_softmax_backward normalize_backward softmax_backward"
+        ),
         "functions.group_norms": "group_norm instance_norm",
         "functions.microsoft_norms": (
             "embed_layer_normalization group_norm_ms simplified_layer_normalization skip_group_norm "

@@ -23,11 +23,21 @@ _REASONS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one case. `reason` is set if webnorm rejects it; `failure` if the result is wrong."""
+    """The outcome of one case.
+
+    `reason` is set if webnorm rejects the case, and `failure` if the result is wrong. `with_gradient` is True
+    if the gradients were compared, too.
+    """
 
     name: str
     reason: str | None = None
     failure: str | None = None
+    with_gradient: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """True if webnorm's results are right."""
+        return self.reason is None and self.failure is None
 
 
 @dataclass(frozen=True)
@@ -38,10 +48,10 @@ class Tolerance:
     absolute: float
 
 
-def outcome(name: str, complaint: Callable[[], str | None]) -> Outcome:
+def outcome(name: str, complaint: Callable[[], str | None], with_gradient: bool = False) -> Outcome:
     """Return the outcome of a case, from a function that returns what is wrong with the results, or None."""
     try:
-        return Outcome(name, failure=complaint())
+        return Outcome(name, failure=complaint(), with_gradient=with_gradient)
     except WebnormError as error:
         message = str(error)
     for pattern, reason in _REASONS:
@@ -67,6 +77,8 @@ def difference(found: Any, expected: Array, tolerance: Tolerance, dtype: Any = N
     if dtype is not None and got.dtype != np.dtype(dtype):
         return f"dtype {got.dtype} in place of {np.dtype(dtype)}"
     wide = got.astype(np.float64)
+    if (np.isnan(wide) != np.isnan(expected)).any():
+        return "NaN at other places"
     close = np.allclose(wide, expected, rtol=tolerance.relative, atol=tolerance.absolute, equal_nan=True)
     return None if close else f"off by {np.nanmax(np.abs(wide - expected)):.2g}"
 

@@ -30,13 +30,22 @@ def results() -> Results:
 
 
 def table_of(found: Results) -> str:
-    """Return the table in Markdown."""
-    lines = ["| source | operator | cases | passed | the others |", "|---|---|---:|---:|---|"]
+    """Return the versions of the libraries, and the table in Markdown."""
+    from onnx import __version__ as onnx_version
+
+    lines = [
+        f"The cases are those of torch {torch_cases.version()} and onnx {onnx_version}.",
+        "",
+        "| source | operator | cases | pass | with gradient | the others |",
+        "|---|---|---:|---:|---:|---|",
+    ]
     for (source, operator), outcomes in found.items():
-        passed = [one for one in outcomes if one.reason is None and one.failure is None]
-        reasons = Counter(one.failure or one.reason for one in outcomes if one not in passed)
+        passed = [one for one in outcomes if one.passed]
+        reasons = Counter(one.failure or one.reason for one in outcomes if not one.passed)
         others = "; ".join(f"{count}: {reason}" for reason, count in reasons.items())
-        lines.append(markdown.row([source, f"`{operator}`", str(len(outcomes)), str(len(passed)), others]))
+        gradients = sum(one.with_gradient for one in passed)
+        counts = [str(len(outcomes)), str(len(passed)), str(gradients or "")]
+        lines.append(markdown.row([source, f"`{operator}`", *counts, others]))
     return "\n".join(lines)
 
 

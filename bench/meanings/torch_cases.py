@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ FORWARD = Tolerance(1.3e-6, 1e-5)
 # A gradient adds as many terms as an input has elements.
 BACKWARD = Tolerance(1e-4, 1e-4)
 # Gradients of larger samples are left out: differences evaluate the formula twice per element.
-_MOST_ELEMENTS = 700
+_MOST_ELEMENTS = 4000
 # The batch of the samples of InstanceNorm.
 _BATCH = 4
 
@@ -73,8 +74,18 @@ def _decoded(value: Any, rng: np.random.Generator, name: str = "") -> Any:
 @cache
 def samples() -> tuple[Sample, ...]:
     """Return all samples."""
-    data = json.loads(SAMPLES.read_text(encoding="utf-8"))
-    return tuple(Sample(number, one) for number, one in enumerate(data))
+    return tuple(Sample(number, one) for number, one in enumerate(_stored()["samples"]))
+
+
+def version() -> str:
+    """Return the version of torch that has these samples."""
+    return str(_stored()["torch"])
+
+
+@cache
+def _stored() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(SAMPLES.read_text(encoding="utf-8"))
+    return found
 
 
 def batch_norm(
@@ -109,6 +120,29 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 
+def _named(found: Any) -> dict[str, Any]:
+    """Return the gradients of x and the parameters by name."""
+    return dict(zip(("x", "weight", "bias"), found, strict=False))
+
+
+# By torch's name: webnorm's gradients, for dy and the arguments by name.
+GRADIENTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "nn.functional.group_norm": lambda dy, **given: _named(webnorm.group_norm_backward(dy, **given)),
+    "nn.functional.instance_norm": lambda dy, x, weight=None, bias=None, eps=1e-5, **_: _named(
+        webnorm.group_norm_backward(dy, x, x.shape[1], weight, bias, eps=eps)
+    ),
+    "nn.functional.layer_norm": lambda dy, bias=None, **given: _named(
+        webnorm.layer_norm_backward(dy, bias_grad=bias is not None, **given)
+    ),
+    "nn.functional.rms_norm": lambda dy, **given: _named(webnorm.rms_norm_backward(dy, **given)),
+    "nn.functional.normalize": lambda dy, **given: {"x": webnorm.normalize_backward(dy, **given)},
+    "softmax": lambda dy, x, dim: {"x": webnorm.softmax_backward(dy, webnorm.softmax(x, dim), dim)},
+    "log_softmax": lambda dy, x, dim: {
+        "x": webnorm.log_softmax_backward(dy, webnorm.log_softmax(x, dim), dim)
+    },
+}
+
+
 def widened(value: Any) -> Any:
     """Return an argument with arrays in float64."""
     return value.astype(np.float64) if isinstance(value, np.ndarray) else value
@@ -121,14 +155,32 @@ def function_outcome(sample: Sample) -> Outcome:
     if "error" in sample.data:
         return Outcome(sample.name, failure=rejected(lambda: ours(*args, **kwargs)))
 
-    def complaint() -> str | None:
-        wide = [*map(widened, args)], {name: widened(value) for name, value in kwargs.items()}
-        found = ours(*args, **kwargs)
-        with np.errstate(all="ignore"):
-            expected = formula(*wide[0], **wide[1])
-        return difference(found, expected, FORWARD, np.float32)
+    given = inspect.signature(formula).bind(*args, **kwargs).arguments if "dtype" not in kwargs else {}
+    has_gradient = sample.operator in GRADIENTS and 0 < args[0].size <= _MOST_ELEMENTS
 
-    return outcome(sample.name, complaint)
+    def complaint() -> str | None:
+        found = ours(*args, **kwargs)
+        wide = {name: widened(value) for name, value in given.items()}
+        with np.errstate(all="ignore"):
+            expected = formula(**wide)
+        wrong = difference(found, expected, FORWARD, np.float32)
+        return first([wrong, *_function_gradients(sample.operator, given, wide)] if has_gradient else [wrong])
+
+    return outcome(sample.name, complaint, has_gradient)
+
+
+def _function_gradients(
+    operator: str, given: Mapping[str, Any], wide: Mapping[str, Any]
+) -> Iterator[str | None]:
+    """Yield what is wrong with the gradients of a function's x and parameters."""
+    x = given["x"]
+    dy = np.random.default_rng(x.size).standard_normal(x.shape).astype(np.float32)
+    arrays = {name: wide[name] for name in ("x", "weight", "bias") if wide.get(name) is not None}
+    others = {name: value for name, value in wide.items() if name not in arrays}
+    formula = partial(FUNCTIONS[operator][1], **others)
+    found = GRADIENTS[operator](dy, **given)
+    for name, expected in formulas.gradients(formula, arrays, widened(dy)).items():
+        yield difference(found[name], expected, BACKWARD, np.float32)
 
 
 # By the name of a module: the names of its arguments, and its formula for an x and a state.
@@ -203,11 +255,10 @@ def module_outcome(sample: Sample) -> Outcome:
         y = module(x)
         expected = module_formula(module, x, state, module.training)
         complaints = [difference(y, expected, FORWARD, np.float32), *_statistics(module, x, state)]
-        if module.training and hasattr(module, "backward") and x.size <= _MOST_ELEMENTS:
-            complaints += _gradients(module, x, state)
-        return first(complaints)
+        return first([*complaints, *_gradients(module, x, state)] if has_gradient else complaints)
 
-    return outcome(sample.name, complaint)
+    has_gradient = sample.data["training"] and 0 < x.size <= _MOST_ELEMENTS
+    return outcome(sample.name, complaint, has_gradient)
 
 
 def _statistics(module: Any, x: Array, state: Mapping[str, Array]) -> Iterator[str | None]:
@@ -223,8 +274,6 @@ def _statistics(module: Any, x: Array, state: Mapping[str, Array]) -> Iterator[s
 
 def _gradients(module: Any, x: Array, state: Mapping[str, Array]) -> list[str | None]:
     """Return what is wrong with the gradients of x and of the parameters."""
-    if not x.size:
-        return []
     dy = np.random.default_rng(x.size).standard_normal(x.shape).astype(np.float32)
     names = [name for name in ("weight", "bias") if name in state]
     wide = {"x": widened(x), **{name: widened(state[name]) for name in names}}

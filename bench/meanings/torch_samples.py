@@ -101,9 +101,12 @@ def of_modules() -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Write the file."""
+    """Write the file, one sample per line."""
+    import torch
+
     lines = ",\n".join(json.dumps(one) for one in (*of_functions(), *of_modules()))
-    write_text(SAMPLES, f"[\n{lines}\n]\n")
+    version = json.dumps(torch.__version__.partition("+")[0])
+    write_text(SAMPLES, f'{{"torch": {version}, "samples": [\n{lines}\n]}}\n')
 
 
 if __name__ == "__main__":

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from webnorm.calls.arrays import check_array_type, check_device
+from webnorm.calls.arrays import GpuArray, check_array, check_array_type, check_device
 from webnorm.calls.call import AnyArray
 from webnorm.errors import WebnormError, one_line, shown
 from webnorm.functions.dimensions import channels_of
+from webnorm.functions.gradients import group_norm_backward
 from webnorm.functions.group_norms import group_norm, groups_of, instance_norm
 from webnorm.gpu.device import Device
 from webnorm.op.dtypes import DTYPES, STORAGE, Array
 from webnorm.ops.copy.problem import EPS
 from webnorm.ops.norms.module import Module
 from webnorm.ops.norms.resolved import A, as_count, as_flag, dtype_name
+
+
+@dataclass(frozen=True)
+class _SavedInput:
+    """The x of a forward pass, on the device with a batch dimension. `kept` is True if it was a GpuArray."""
+
+    x: GpuArray
+    shape: tuple[int, ...]
+    kept: bool
 
 
 class _ChannelNorm(Module):
@@ -33,6 +44,8 @@ class _ChannelNorm(Module):
         self.training = True
         self.weight: Array | None = None
         self.bias: Array | None = None
+        self.weight_grad: Array | None = None
+        self.bias_grad: Array | None = None
         self._names = tuple(names)
         self._saved = None
         self._channels = channels
@@ -55,7 +68,85 @@ class _ChannelNorm(Module):
         return self.forward(x)
 
     def forward(self, x: A) -> A:
-        """Normalize x. See the function of the same name, such as `group_norm`."""
+        """Normalize x.
+
+        While training, x stays on the device for `backward`. A NumPy array is copied to it.
+
+        Parameters
+        ----------
+        x : numpy.ndarray or GpuArray
+            Array with the channels and dimensions of the module; float32, float16 or bfloat16. It must be a
+            NumPy array if the module tracks statistics.
+
+        Returns
+        -------
+        numpy.ndarray or GpuArray
+            y, of x's shape, dtype and type.
+
+        Raises
+        ------
+        WebnormError
+            For the same reasons as the function of the same name, such as `group_norm`.
+        """
+        batch: Any = self._checked(x)
+        if not self.training:
+            return cast("A", self._norm(batch).reshape(x.shape))
+        here = batch if isinstance(x, GpuArray) else GpuArray.from_numpy(batch, self.device)
+        y = self._norm(batch if self._needs_numpy else here)
+        self._saved = _SavedInput(here, tuple(x.shape), isinstance(x, GpuArray))
+        y = y if isinstance(y, np.ndarray) or self._saved.kept else y.numpy()
+        return cast("A", y.reshape(x.shape))
+
+    def backward(self, dy: AnyArray) -> AnyArray:
+        """Return the gradient of the last forward pass's x, and set `weight_grad` and `bias_grad`.
+
+        The x that the forward pass saved is released.
+
+        Parameters
+        ----------
+        dy : numpy.ndarray or GpuArray
+            Gradient of y, of x's shape and dtype.
+
+        Returns
+        -------
+        numpy.ndarray or GpuArray
+            dx, of x's shape and dtype; a GpuArray if x was one.
+
+        Raises
+        ------
+        WebnormError
+            There was no forward pass since the last `backward`, or dy does not have x's shape and dtype.
+        """
+        if self._saved is None:
+            raise WebnormError(
+                f"{type(self).__name__}.backward needs the x that forward saves; "
+                "call forward before it, while training"
+            )
+        saved: _SavedInput = self._saved
+        check_array("dy", dy)
+        if tuple(dy.shape) != saved.shape:
+            raise WebnormError(f"dy has shape {tuple(dy.shape)}; expected x's {saved.shape}")
+        dx, dweight, dbias = self._gradients(dy.reshape(saved.x.shape), saved.x)
+        self.weight_grad, self.bias_grad = (
+            None if one is None else np.asarray(one) for one in (dweight, dbias)
+        )
+        self._saved = None
+        dx = dx.reshape(saved.shape)
+        return dx if saved.kept else np.asarray(dx)
+
+    @property
+    def _needs_numpy(self) -> bool:
+        """True if NumPy computes statistics of x."""
+        return False
+
+    def _checked(self, x: AnyArray) -> AnyArray:
+        """Return x with a batch dimension; raise WebnormError if it has other channels or dimensions."""
+        raise NotImplementedError
+
+    def _norm(self, x: AnyArray) -> Any:
+        raise NotImplementedError
+
+    def _gradients(self, dy: AnyArray, x: GpuArray) -> tuple[Any, ...]:
         raise NotImplementedError
 
 
@@ -63,7 +154,7 @@ class GroupNorm(_ChannelNorm):
     """Group normalization as a module: torch.nn.GroupNorm on WebGPU.
 
     See `webnorm.group_norm` for the formula, the shapes and the dtypes. You may change or replace the
-    parameters between calls; each call uploads them.
+    parameters between calls; each call uploads them. Every `backward` overwrites the gradients.
 
     Parameters
     ----------
@@ -92,6 +183,10 @@ class GroupNorm(_ChannelNorm):
         Initially 1. None without `affine`.
     bias : numpy.ndarray or None
         Initially 0. None without `affine` or without `bias`.
+    weight_grad, bias_grad : numpy.ndarray or None
+        Gradients of the parameters that the last `backward` computed.
+    training : bool
+        True if `forward` saves x for `backward`. Initially True.
 
     Raises
     ------
@@ -130,36 +225,21 @@ class GroupNorm(_ChannelNorm):
         names = ["weight"] * self.affine + ["bias"] * (as_flag("bias", bias) and self.affine)
         super().__init__(self.num_channels, eps, names, dtype, device)
 
-    def forward(self, x: A) -> A:
-        """Normalize x.
-
-        Parameters
-        ----------
-        x : numpy.ndarray or GpuArray
-            Array of shape (N, num_channels, ...), or (N, ..., num_channels) with `channels_last`; float32,
-            float16 or bfloat16.
-
-        Returns
-        -------
-        numpy.ndarray or GpuArray
-            y, of x's shape, dtype and type.
-
-        Raises
-        ------
-        WebnormError
-            For the same reasons as `group_norm`.
-        """
+    def _checked(self, x: AnyArray) -> AnyArray:
         _check_channels(x, self.num_channels, self.channels_last)
-        return group_norm(
-            x,
-            self.num_groups,
-            self.weight,
-            self.bias,
-            self.eps,
-            activation=self.activation,
-            channels_last=self.channels_last,
-            device=self.device,
+        return x
+
+    def _norm(self, x: AnyArray) -> Any:
+        return group_norm(cast("Array", x), self.num_groups, self.weight, self.bias, **self._settings)
+
+    def _gradients(self, dy: AnyArray, x: GpuArray) -> tuple[Any, ...]:
+        return group_norm_backward(
+            cast("Array", dy), x, self.num_groups, self.weight, self.bias, **self._settings
         )
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("eps", "activation", "channels_last", "device")}
 
     def __repr__(self) -> str:
         return f"GroupNorm({self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine})"
@@ -192,33 +272,22 @@ class _InstanceNorm(_ChannelNorm):
         names += ["running_mean", "running_var", "num_batches_tracked"] * self.track_running_stats
         super().__init__(self.num_features, eps, names, dtype, device)
 
-    def forward(self, x: A) -> A:
-        """Normalize x, or in evaluation with running statistics use those.
+    @property
+    def _needs_numpy(self) -> bool:
+        return self.track_running_stats
 
-        Parameters
-        ----------
-        x : numpy.ndarray or GpuArray
-            Array of shape (N, num_features, ...), or (num_features, ...) without a batch; float32, float16 or
-            bfloat16. It must be a NumPy array if the module tracks statistics.
-
-        Returns
-        -------
-        numpy.ndarray or GpuArray
-            y, of x's shape, dtype and type.
-
-        Raises
-        ------
-        WebnormError
-            For the same reasons as `instance_norm`, or x has another number of dimensions.
-        """
+    def _checked(self, x: AnyArray) -> AnyArray:
         check_array_type("x", x, known=STORAGE)
-        if x.ndim not in (self._dimensions, self._dimensions + 1):
-            count = self._dimensions
+        count = self._dimensions
+        if x.ndim not in (count, count + 1):
             raise WebnormError(f"x has shape {tuple(x.shape)}; expected {count} or {count + 1} dimensions")
-        batch: Any = x.reshape(1, *x.shape) if x.ndim == self._dimensions else x
+        batch = x.reshape((1, *x.shape)) if x.ndim == count else x
         _check_channels(batch, self.num_features)
-        y = instance_norm(
-            batch,
+        return batch
+
+    def _norm(self, x: AnyArray) -> Any:
+        return instance_norm(
+            cast("Array", x),
             self.running_mean,
             self.running_var,
             self.weight,
@@ -228,7 +297,12 @@ class _InstanceNorm(_ChannelNorm):
             self.eps,
             device=self.device,
         )
-        return cast("A", y.reshape(x.shape))
+
+    def _gradients(self, dy: AnyArray, x: GpuArray) -> tuple[Any, ...]:
+        given = {"eps": self.eps, "device": self.device}
+        return group_norm_backward(
+            cast("Array", dy), x, self.num_features, self.weight, self.bias, **cast("Any", given)
+        )
 
     def __repr__(self) -> str:
         given = f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"

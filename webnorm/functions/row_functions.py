@@ -210,16 +210,28 @@ def _softmax(x: A, dim: int, mask: AnyArray | None, dtype: DtypeLike, given: dic
     axis = axis_of("dim", dim, x.ndim)
     if dtype is not None:
         x = _cast(x, dtype)
-    masked = mask is not None or given["causal"] is not None
-    if masked and (x.ndim < 2 or axis != x.ndim - 1):
-        raise WebnormError(f"dim is {shown(dim)}; expected the last of two dimensions or more with a mask")
     rows = rows_of(x, (axis,), "x")
+    queries = queries_of(x, axis, is_masked=mask is not None or given["causal"] is not None)
     if not x.size:
         return cast("A", empty_like(x))
-    queries = x.shape[-2] if masked else 1
     masks: dict[str, Any] = {} if mask is None else _mask(x, mask)
     y = op_function("softmax")(rows.array.reshape(-1, queries, rows.array.shape[1]), **masks, **given)
     return cast("A", rows.restored(y))
+
+
+def queries_of(x: AnyArray, axis: int, is_masked: bool) -> int:
+    """Return the number of queries, which have masks of their own; 1 without a mask.
+
+    Raises
+    ------
+    WebnormError
+        There is a mask, and the axis is not the last of two dimensions or more.
+    """
+    if not is_masked:
+        return 1
+    if x.ndim < 2 or axis != x.ndim - 1:
+        raise WebnormError(f"dim is {axis}; expected the last of two dimensions or more with a mask")
+    return x.shape[-2]
 
 
 def _cast(x: A, dtype: DtypeLike) -> A:
