@@ -46,11 +46,10 @@ from webnorm.lab.process.worker import Worker, explain_worker_failure
 from webnorm.lab.run import bench
 from webnorm.lab.run.jobs import VariantSpec
 from webnorm.op.op import Task
-from webnorm.op.registry import OPS, as_copy_problem, copy_op, load_op
+from webnorm.op.registry import OPS, as_copy_problem, copy_op
 
 _RESULTS = Path(__file__).with_name("results") / "backends.md"
 _LAYER = Path(__file__).with_name("spirv_layer.c")
-_SOFTMAX = Path(__file__).parents[1] / "examples" / "ops" / "softmax"
 _LAYER_NAME = "VK_LAYER_WEBNORM_spirv"
 _OPS = ("layer_norm", "rms_norm", "layer_norm_backward", "softmax")
 _SHAPES = ((4096, 1024), (4096, 4096), (8192, 8192), (1, 4096), (65536, 256))
@@ -288,16 +287,19 @@ def save_shaders(
 
 def problems(ops: Sequence[str], quick: bool) -> list[Task]:
     """Return the problems, in an order in which the time limit leaves out whole shapes."""
-    if "softmax" in ops:
-        load_op(_SOFTMAX)
     shapes = _QUICK_SHAPES if quick else _SHAPES
     dtypes = ("float32", "float16")
     return [
-        Task(OPS[op], OPS[op].problem(*shape, dtype=dtype))
+        Task(OPS[op], OPS[op].problem(*_sizes(op, shape), dtype=dtype))
         for shape in shapes
         for dtype in dtypes
         for op in ops
     ]
+
+
+def _sizes(op: str, shape: tuple[int, int]) -> tuple[int, ...]:
+    """Return the sizes of an op for rows and columns. A softmax has one row per batch element."""
+    return (shape[0], 1, shape[1]) if op == "softmax" else shape
 
 
 def compare(

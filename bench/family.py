@@ -70,13 +70,13 @@ PROBLEMS: tuple[FamilyProblem, ...] = (
     *_unet("FLUX VAE", 1, True, (512, 128), (256, 256), (128, 512)),
     *_unet("FLUX VAE", 1, False, (512, 64), (512, 256), (256, 512)),
     *_unet("FLUX VAE, 4 images", 4, False, (512, 128), (128, 512)),
-    # Sizes: batch, tokens, query heads, key heads, columns, row strides of queries and keys.
-    FamilyProblem("qk_norm", (4, 4096, 32, 8, 128, 6144, 6144), (), "Qwen3-8B", True),
-    FamilyProblem("qk_norm", (4, 4096, 16, 16, 64, 3072, 3072), (), "ViT-L", True),
-    FamilyProblem("qk_norm", (4, 4096, 16, 8, 256, 8192, 8192), (), "Gemma 3 12B", True),
-    FamilyProblem("qk_norm", (2, 4608, 24, 24, 128, 9216, 9216), (), "FLUX", False),
-    FamilyProblem("qk_norm", (8, 2048, 12, 12, 64, 2304, 2304), (), "a ViT-B", False),
-    FamilyProblem("qk_norm", (3, 5000, 8, 4, 256, 4096, 4096), (), "Gemma 3 4B", False),
+    # Sizes: batch, tokens, query heads, key heads, elements between rows of queries and of keys, columns.
+    FamilyProblem("qk_norm", (4, 4096, 32, 8, 1024, 0, 128), ("qkv",), "Qwen3-8B", True),
+    FamilyProblem("qk_norm", (4, 4096, 16, 16, 1024, 0, 64), ("qkv",), "a ViT-L", True),
+    FamilyProblem("qk_norm", (4, 4096, 16, 8, 2048, 0, 256), ("qkv",), "Gemma 3 12B", True),
+    FamilyProblem("qk_norm", (2, 4608, 24, 24, 0, 0, 128), (), "FLUX", False),
+    FamilyProblem("qk_norm", (8, 2048, 12, 12, 768, 0, 64), ("qkv",), "a ViT-B", False),
+    FamilyProblem("qk_norm", (3, 5000, 8, 4, 1024, 0, 256), ("qkv",), "Gemma 3 4B", False),
     # Sizes: batch, rows, columns.
     FamilyProblem("modulated_norm", (64, 256, 1152), (), "DiT-XL/2", True),
     FamilyProblem("modulated_norm", (4, 4608, 3072), (), "FLUX", True),

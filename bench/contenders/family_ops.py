@@ -109,14 +109,16 @@ def _gated_norm(p: Any) -> Compute:
 
 
 def _qk_norm(p: Any) -> Compute:
-    def heads(x: torch.Tensor, count: int, weight: torch.Tensor) -> torch.Tensor:
-        x = x.view(p.batch, p.tokens, -1)[..., : count * p.dim].unflatten(-1, (count, p.dim))
-        return functional.rms_norm(x, (p.dim,), weight, p.eps).reshape(p.batch, -1)
+    def heads(x: torch.Tensor, first: int, count: int, weight: torch.Tensor) -> torch.Tensor:
+        columns = slice(first * p.dim, (first + count) * p.dim)
+        x = x.view(p.batch, p.tokens, -1)[..., columns].unflatten(-1, (count, p.dim))
+        return functional.rms_norm(x, (p.dim,), weight.flatten(), p.eps).reshape(p.batch, -1)
 
     def compute(t: Inputs) -> Inputs:
+        k, first = (t["q"], p.q_heads) if p.options.qkv else (t["k"], 0)
         return {
-            "yq": heads(t["q"], p.q_heads, t["weight_q"]),
-            "yk": heads(t["k"], p.k_heads, t["weight_k"]),
+            "yq": heads(t["q"], 0, p.q_heads, t["weight_q"]),
+            "yk": heads(k, first, p.k_heads, t["weight_k"]),
         }
 
     return compute

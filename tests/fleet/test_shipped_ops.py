@@ -34,38 +34,38 @@ Path(sys.argv[2]).write_bytes(pickle.dumps((task.problem, kernels, named)))
 
 
 @pytest.fixture
-def softmax(tmp_path: Path) -> Path:
-    folder = tmp_path / "home" / "shipped_softmax"
-    shutil.copytree(GALLERY / "softmax", folder)
+def swiglu(tmp_path: Path) -> Path:
+    folder = tmp_path / "home" / "shipped_swiglu"
+    shutil.copytree(GALLERY / "swiglu", folder)
     return folder
 
 
-def test_an_op_is_loaded_without_its_folder(softmax: Path, tmp_path: Path) -> None:
-    op = load_op(softmax)
+def test_an_op_is_loaded_without_its_folder(swiglu: Path, tmp_path: Path) -> None:
+    op = load_op(swiglu)
     problem = op.problem(3, 5)
-    carried = ShippedFiles.of([str(softmax / "naive.wgsl")])
+    carried = ShippedFiles.of([str(swiglu / "naive.wgsl")])
     (tmp_path / "parcel").write_bytes(pickle.dumps(parcels([(Task(op, problem), carried)])[0]))
-    away = softmax.rename(tmp_path / "away")
+    away = swiglu.rename(tmp_path / "away")
     command = [sys.executable, "-c", WORKER, "parcel", "answer"]
     subprocess.run(command, cwd=tmp_path, check=True)
-    away.rename(softmax)
+    away.rename(swiglu)
     found, kernels, named = pickle.loads((tmp_path / "answer").read_bytes())
     assert (type(found), found) == (type(problem), problem)
     assert "naive" in kernels and len(kernels) > 1
-    assert named == str([str(softmax / "naive.wgsl")])
+    assert named == str([str(swiglu / "naive.wgsl")])
     unregister(op.name)
 
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("fleet")
-@pytest.mark.parametrize("kernels", [[], ["--kernel", "shipped_softmax/naive.wgsl"]], ids=["all", "a file"])
-def test_a_check_has_the_same_results_without_a_cluster(kernels: list[str], softmax: Path) -> None:
-    command = ["check", "--op", "./shipped_softmax", *kernels, "--case", "*rows-61,*cols-257", "--seed", "5"]
+@pytest.mark.parametrize("kernels", [[], ["--kernel", "shipped_swiglu/naive.wgsl"]], ids=["all", "a file"])
+def test_a_check_has_the_same_results_without_a_cluster(kernels: list[str], swiglu: Path) -> None:
+    command = ["check", "--op", "./shipped_swiglu", *kernels, "--case", "*rows-61,*cols-257", "--seed", "5"]
     found = []
     for name, more in (("alone", []), ("spread", ["--cluster", "local"])):
-        done = commands.webnorm([*command, "--json", f"{name}.json", *more], softmax.parent)
+        done = commands.webnorm([*command, "--json", f"{name}.json", *more], swiglu.parent)
         assert done.returncode == 0, done.stderr
-        found.append(results(softmax.parent / f"{name}.json"))
+        found.append(results(swiglu.parent / f"{name}.json"))
     keys = ("kernel", "case", "status", "max_rel_error")
     compared = [[{key: one[key] for key in keys} for one in report] for report in found]
     assert compared[0] == compared[1]

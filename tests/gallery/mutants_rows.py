@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants_elements import Mutant
 
-# Mutants of every kernel that combines maximum and sum: softmax, and cross-entropy with its gradient.
+# Mutants of every kernel that combines maximum and sum: cross-entropy and its gradient.
 JOINING = (
     (
         "larger part scaled",
@@ -51,116 +51,6 @@ def _of(kernel: str, *mutants: tuple[str, str, str]) -> tuple[Mutant, ...]:
     return tuple(Mutant(kernel, *one) for one in mutants)
 
 
-SOFTMAX = (
-    *_of(
-        "naive",
-        ("maximum not subtracted", "- largest", "- 0.0 * largest"),
-        ("maximum not below 0", "var largest = load_x(first);", "var largest = max(0.0, load_x(first));"),
-        ("maximum not below -1e4", "var largest = load_x(first);", "var largest = max(-1e4, load_x(first));"),
-        ("maximum without the last column", "var i = 1u; i < cols;", "var i = 1u; i < cols - 1u;"),
-        ("minimum in place of the maximum", "largest = max(", "largest = min("),
-        (
-            "sum without the first column",
-            "var i = 0u; i < cols; i++) {\n        sum",
-            "var i = 1u; i < cols; i++) {\n        sum",
-        ),
-        (
-            "sum without the last column",
-            "var i = 0u; i < cols; i++) {\n        sum",
-            "var i = 0u; i + 1u < cols; i++) {\n        sum",
-        ),
-        ("not divided by the sum", " / sum)", ")"),
-        ("powers of 2", "exp(", "exp2("),
-        (
-            "exponent rounded",
-            "exp(load_x(first + i) - largest)",
-            "exp2(1.4427 * (load_x(first + i) - largest))",
-        ),
-        ("sum with a constant added", "var sum = 0.0;", "var sum = 1e-5;"),
-        ("along columns", "load_x(first + i)", "load_x(min(row + i * params.rows, params.rows * cols - 1u))"),
-        ("one row too few", "if (row >= params.rows)", "if (row + 1u >= params.rows)"),
-    ),
-    *_of("row_in_registers", *IN_REGISTERS),
-)
-SOFTMAX_BACKWARD = (
-    *_of(
-        "naive",
-        ("dy not weighted", "sum += load_y(first + i) * load_dy", "sum += load_dy"),
-        (
-            "y and dy swapped",
-            "load_y(first + i) * (load_dy(first + i) - sum)",
-            "load_dy(first + i) * (load_y(first + i) - sum)",
-        ),
-        ("sum added", "(load_dy(first + i) - sum)", "(load_dy(first + i) + sum)"),
-        ("sum left out", "(load_dy(first + i) - sum)", "load_dy(first + i)"),
-        (
-            "factor y missing",
-            "load_y(first + i) * (",
-            "(",
-        ),
-        (
-            "sum without the first column",
-            "var i = 0u; i < cols; i++) {\n        sum",
-            "var i = 1u; i < cols; i++) {\n        sum",
-        ),
-        (
-            "sum without the last column",
-            "var i = 0u; i < cols; i++) {\n        sum",
-            "var i = 0u; i + 1u < cols; i++) {\n        sum",
-        ),
-        (
-            "product of neighbours",
-            "sum += load_y(first + i) * load_dy(first + i)",
-            "sum += load_y(first + i) * load_dy(first + max(i, 1u) - 1u)",
-        ),
-        (
-            "mean in place of the sum",
-            "        store_dx",
-            "        sum = select(sum, sum / f32(cols), i == 0u);\n        store_dx",
-        ),
-        ("sum off by 1e-5", "var sum = 0.0;", "var sum = 1e-5;"),
-        ("factor off by 1e-5", "store_dx(first + i, ", "store_dx(first + i, 1.00001 * "),
-    ),
-    *_of(
-        "row_in_registers",
-        ("lane left out of the sum", "(v.x + v.y) + (v.z + v.w)", "(v.x + v.y) + v.z"),
-        (
-            "padded columns counted",
-            "select(Vec(), {{ load }}_y(first + min(at{{ j }}, cols - {{ vector_width }}u)), is_inside)",
-            "{{ load }}_y(first + min(at{{ j }}, cols - {{ vector_width }}u))",
-        ),
-        (
-            "one term too few",
-            "{% for j in range(1, steps) %}\n    products",
-            "{% for j in range(2, steps) %}\n    products",
-        ),
-        (
-            "dy of another step",
-            "fma(y{{ j }}, dy{{ j }}, products)",
-            "fma(y{{ j }}, dy{{ j - 1 }}, products)",
-        ),
-        (
-            "sum of an invocation alone",
-            "joined(total_of(products), place, lane, subgroup_size)",
-            "total_of(products) + 0.0 * joined(total_of(products), place, lane, subgroup_size)",
-        ),
-        ("sum left out", "(dy{{ j }} - sum)", "dy{{ j }}"),
-        ("factor y missing in long rows", "{{ load }}_y(first + at) * (", "("),
-        (
-            "products overwritten",
-            "products = fma({{ load }}_y(first + at), {{ load }}_dy(first + at), products)",
-            "products = {{ load }}_y(first + at) * {{ load }}_dy(first + at)",
-        ),
-        ("stride counted in vec4", "own + {{ j * stride }}u", "own + {{ j * threads_per_row }}u"),
-        ("every row the last", "min(row, params.rows - 1u)", "max(row, params.rows - 1u)"),
-        ("first row of the workgroup for all", "place / THREADS;", "0u;"),
-        (
-            "workgroup count rounded down",
-            "ceil_div(rows, rows_per_workgroup)",
-            "max(1, rows // rows_per_workgroup)",
-        ),
-    ),
-)
 CROSS_ENTROPY = (
     *_of(
         "naive",
@@ -414,8 +304,6 @@ ARGMAX = (
     ),
 )
 MUTANTS: dict[str, tuple[Mutant, ...]] = {
-    "softmax": SOFTMAX,
-    "softmax_backward": SOFTMAX_BACKWARD,
     "cross_entropy": CROSS_ENTROPY,
     "cross_entropy_backward": CROSS_ENTROPY_BACKWARD,
     "cumulative_sum": CUMULATIVE_SUM,

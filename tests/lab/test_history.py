@@ -460,8 +460,8 @@ def test_platforms_are_separate_and_selected_by_adapter(tmp_path: Path) -> None:
         ),
         (SeriesQuery(op="copy", kernel=["naive"]), "no stored result matches all selections"),
         (
-            SeriesQuery(op="softmax"),
-            "unknown op 'softmax'; expected one of copy, layer_norm",
+            SeriesQuery(op="dropout"),
+            "unknown op 'dropout'; expected one of copy, layer_norm",
         ),
     ):
         with pytest.raises(WebnormError, match=message):

@@ -473,8 +473,6 @@ SIZES = {
     "matvec_int4": "--size k=512",
     "matvec_int8": "--size k=512",
     "rope": "--size heads=4 --size head_dim=64",
-    "softmax": "--cols 1000",
-    "softmax_backward": "--cols 1000",
     "swiglu": "--cols 1000",
 }
 

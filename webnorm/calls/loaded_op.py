@@ -124,7 +124,7 @@ class LoadedOp:
                 continue
             if tensor.option is None and tensor.name not in inputs:
                 raise self._missing(tensor)
-            if tensor.option is not None and tensor.name in inputs:
+            if tensor.option in vars(self.op.defaults) and tensor.name in inputs:
                 options.setdefault(tensor.option, True)
         chosen = options_type(**options)
         problem = self.op.problem(
@@ -140,7 +140,9 @@ class LoadedOp:
         for name in inputs.keys() - present:
             option = self.op.named[name].option
             raise WebnormError(
-                f"{name} is given, but the option {option} is off; set it, or leave {name} out"
+                f"{name} is given, but the options do not satisfy {option!r}; set them, or leave {name} out"
+                if option not in vars(self.op.defaults)
+                else f"{name} is given, but the option {option} is off; set it, or leave {name} out"
             )
         return problem
 
@@ -233,9 +235,9 @@ def load_op(folder: str | Path) -> LoadedOp:
     --------
     >>> import numpy as np
     >>> import webnorm
-    >>> softmax = webnorm.load_op("examples/ops/softmax")
-    >>> softmax(np.zeros((1, 4), np.float32))
-    array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)
+    >>> cumulative_sum = webnorm.load_op("examples/ops/cumulative_sum")
+    >>> cumulative_sum(np.ones((1, 4), np.float32))
+    array([[1., 2., 3., 4.]], dtype=float32)
     """
     return LoadedOp(load_folder(folder))
 

@@ -19,7 +19,7 @@ import numpy as np
 from webnorm import signals
 from webnorm.errors import WebnormError, counted, sentence, shown, unknown
 from webnorm.op import expression
-from webnorm.op.definition import FOLLOWS, OpDefinition, TensorDefinition
+from webnorm.op.definition import FOLLOWS, ITEMSIZE, OpDefinition, TensorDefinition
 from webnorm.op.derived_tolerance import UNIT, derive_scales
 from webnorm.op.draws import hostile_draws
 from webnorm.op.dtypes import DTYPES, INTEGERS, Array, finfo
@@ -275,7 +275,7 @@ class BuiltOp:
     def bytes_moved(self, problem: Problem) -> int:
         """Return the bytes that any kernel must move: the op's expression, or else every tensor once."""
         if self.definition.bytes is not None:
-            return _counted(self.definition.bytes, problem)
+            return _counted(self.definition, self.definition.bytes, problem)
         return sum(one.data_bytes(problem) for one in self.op.present(problem))
 
     def certain_bytes(self, problem: Problem) -> int:
@@ -445,7 +445,9 @@ class BuiltOp:
             header_names=partial(_header_names, definition),
             starter="naive",
             counted_bytes=self.bytes_moved,
-            counted_flops=None if definition.flops is None else partial(_counted, definition.flops),
+            counted_flops=None
+            if definition.flops is None
+            else partial(_counted, definition, definition.flops),
             source=source,
             hooks={
                 "tolerance": self.tolerance,
@@ -459,20 +461,25 @@ class BuiltOp:
         )
 
 
-def _header_names(definition: OpDefinition, problem: Problem) -> dict[str, int]:
-    """Return the bytes of an element of --dtype, a 0 or 1 for each value of a choice, and derived names."""
+def _known_names(definition: OpDefinition, problem: Problem) -> dict[str, int]:
+    """Return the sizes, the bytes of an element of --dtype, flags, and 0 or 1 for each value of a choice."""
+    flags = {
+        one.name: int(getattr(problem.options, one.name)) for one in definition.options if not one.values
+    }
     chosen = {
         name: int(getattr(problem.options, option) == value)
         for name, (option, value) in definition.choice_names().items()
     }
-    flags = {
-        one.name: int(getattr(problem.options, one.name)) for one in definition.options if not one.values
-    }
-    known = {**problem.sizes, **flags, **chosen}
+    return {**problem.sizes, ITEMSIZE: DTYPES[problem.dtype].itemsize, **flags, **chosen}
+
+
+def _header_names(definition: OpDefinition, problem: Problem) -> dict[str, int]:
+    """Return the bytes of an element of --dtype, a 0 or 1 for each value of a choice, and derived names."""
+    known = _known_names(definition, problem)
     derived = {
         name: expression.evaluate(expression.parse(text), known) for name, text in definition.derived.items()
     }
-    return {"itemsize": DTYPES[problem.dtype].itemsize, **chosen, **derived}
+    return {name: known[name] for name in (ITEMSIZE, *definition.choice_names())} | derived
 
 
 def _tensor(one: TensorDefinition, access: Any, batch: str) -> Tensor:
@@ -486,8 +493,8 @@ def _tensor(one: TensorDefinition, access: Any, batch: str) -> Tensor:
     )
 
 
-def _counted(text: str, problem: Problem) -> int:
-    return expression.evaluate(expression.parse(text), problem.sizes)
+def _counted(definition: OpDefinition, text: str, problem: Problem) -> int:
+    return expression.evaluate(expression.parse(text), _known_names(definition, problem))
 
 
 def _bound(value: Any, problem: Problem) -> float:

@@ -38,6 +38,8 @@ _TAKEN = frozenset(
         """,
     )
 )
+# The bytes of an element of --dtype, in expressions.
+ITEMSIZE = "itemsize"
 # The name of the storage type that follows the problem's --dtype.
 FOLLOWS = "dtype"
 
@@ -82,13 +84,14 @@ def tensor(
     name
         The name in the reference and in kernels.
     shape
-        An expression of sizes for each dimension, separated by spaces: "rows cols", "n k//8". Empty for one
-        element.
+        An expression of sizes and flags for each dimension, separated by spaces: "rows cols", "n k//8".
+        Empty for one element.
     dtype
         A storage type, such as "float32", "int32" or "uint32", or the name of an option that chooses one. By
         default the array follows --dtype: float32, float16 or bfloat16.
     option
-        The flag without which the op does not have the tensor.
+        The flag without which the op does not have the tensor, or an expression of flags, such as
+        "weight and not shared".
     draw
         The distribution of an input: `normal()`, `uniform(low, high)`, `integers(low, high)`,
         `permutation()`, or a function of (rng, shape) and sizes by name that returns an array. Default:
@@ -279,6 +282,11 @@ class OpDefinition:
         self.error_function: Callable[..., Any] | None = None
         self.mistakes: dict[str, Callable[..., Any]] = {}
 
+    def least(self, size: str) -> int:
+        """Return the smallest value of a size: 0 if it is 0 in a benchmark, else 1."""
+        given = self.sizes[size]
+        return min(1, *([given] if isinstance(given, int) else given))
+
     @property
     def named(self) -> dict[str, TensorDefinition]:
         """The tensors by name, inputs first."""
@@ -391,7 +399,9 @@ def define_op(
     Parameters
     ----------
     sizes
-        The sizes by name, outermost first, each with its value in a benchmark, or a list of values.
+        The sizes by name, outermost first, each with its value in a benchmark, or a list of values. Problems
+        have sizes of 1 or more; or of 0 or more if a value here is 0, as for padding between rows. A size
+        that is a dimension of a tensor cannot be 0.
     inputs, outputs
         Results of `tensor`; the main ones first.
     scalars, options, require, cases
@@ -399,7 +409,7 @@ def define_op(
     batch
         The size whose elements are independent of each other. Kernels receive it at run time, and webnorm may
         cut it if a buffer is too large. "auto" tests the first dimension of the outputs with the reference.
-        None means that there is no batch.
+        None means that there is no batch. An output without the batch has to be a sum over its elements.
     relative_tolerance, absolute_tolerance
         Allowed errors of an element, which replace the tolerance that is derived from the reference.
     bytes, flops
@@ -438,8 +448,9 @@ def _check(op: OpDefinition) -> None:
         check_free(name, "the name of a size")
         values: Sequence[object] = given if isinstance(given, list | tuple) and given else [given]
         for value in values:
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise WebnormError(f"size {name} is {shown(value)}; expected an int of 1 or more")
+            least = int(any(name in one.shape for one in op.named.values()))
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise WebnormError(f"size {name} is {shown(value)}; expected an int of {least} or more")
     if not op.sizes:
         raise WebnormError("the op has no sizes; expected one or more, such as {'rows': 4096, 'cols': 1024}")
     if not op.inputs or not op.outputs:
@@ -465,9 +476,16 @@ def _check(op: OpDefinition) -> None:
         expression.check_names(expression.parse(requirement.rule), known, requirement.rule)
     for text in (op.bytes, op.flops):
         if text is not None:
-            expression.check_names(expression.parse(text), [*op.sizes], text)
+            expression.check_names(expression.parse(text), [*known, *op.choice_names(), ITEMSIZE], text)
     if op.batch not in ("auto", None, *op.sizes):
         raise unknown("batch", op.batch, op.sizes)
+
+
+def _check_flags(one: TensorDefinition, flags: Sequence[str]) -> None:
+    text = str(one.option)
+    if text.isidentifier() and text not in flags:
+        raise unknown(f"flag of {one.name}", text, flags)
+    expression.check_names(expression.parse(text), flags, text)
 
 
 def _check_tensors(op: OpDefinition) -> None:
@@ -475,9 +493,9 @@ def _check_tensors(op: OpDefinition) -> None:
     choices = [one.name for one in op.options if one.values]
     for one in op.named.values():
         for part in one.shape:
-            expression.check_names(expression.parse(part), op.sizes, part)
-        if one.option is not None and one.option not in flags:
-            raise unknown(f"flag of {one.name}", one.option, flags)
+            expression.check_names(expression.parse(part), [*op.sizes, *flags], part)
+        if one.option is not None:
+            _check_flags(one, flags)
         if one.dtype not in (*DTYPES, FOLLOWS, *choices):
             raise unknown(f"dtype of {one.name}", one.dtype, [*DTYPES, *choices])
     for given in op.cases:

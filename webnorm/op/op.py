@@ -108,7 +108,7 @@ class Tensor:
     storage
         A storage type, or the name of one: "dtype" for the problem's own, or an option.
     option
-        The option without which a problem does not have the tensor.
+        The flag without which a problem does not have the tensor, or an expression of flags.
     only_for
         The storage types for which a problem has the tensor.
     opening
@@ -163,10 +163,17 @@ class Tensor:
 
     def present(self, problem: Problem) -> bool:
         """Return True if the problem has the tensor."""
-        asked = self.option is None or getattr(problem.options, self.option)
-        return bool(asked) and (
+        return self._asked(problem) and (
             self.only_for is None or problem.storage(self.only_for[0]) in self.only_for[1]
         )
+
+    def _asked(self, problem: Problem) -> bool:
+        """Return True if the problem's options ask for the tensor."""
+        if self.option is None:
+            return True
+        if self.option.isidentifier():
+            return bool(getattr(problem.options, self.option))
+        return bool(_evaluator(self.option)(problem.counts))
 
     def data_bytes(self, problem: Problem) -> int:
         """Return the bytes of the elements."""
@@ -174,7 +181,7 @@ class Tensor:
 
 
 @cache
-def _size(text: str) -> Callable[[Mapping[str, int]], int]:
+def _evaluator(text: str) -> Callable[[Mapping[str, int]], int]:
     # The parser of expressions is slow to import, and help and completion only need the names of ops.
     from webnorm.op import expression
 
@@ -182,7 +189,7 @@ def _size(text: str) -> Callable[[Mapping[str, int]], int]:
 
 
 def _dimension(size: str | int, problem: Problem) -> int:
-    return size if isinstance(size, int) else _size(size)(problem.sizes)
+    return size if isinstance(size, int) else _evaluator(size)(problem.counts)
 
 
 class UnsupportedProblem(WebnormError):

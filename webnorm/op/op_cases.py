@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, product
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -22,8 +22,9 @@ from webnorm.op.options import Options
 from webnorm.op.problem import Problem
 from webnorm.op.registry import options_of
 
-# Lengths of each size in turn: one element, an odd prime, a workgroup, one more, and several workgroups.
-_LENGTHS = (1, 3, 61, 64, 257, 1000, 1024)
+# Lengths of each size in turn: nothing for sizes that may be 0, one element, an odd prime, a workgroup, one
+# more, and several workgroups.
+_LENGTHS = (0, 1, 3, 61, 64, 257, 1000, 1024)
 _WATCHED = (61, 64, 257)
 # Lengths at which other constants are tried. Both take many steps with few invocations.
 _VARYING = (257, 1024)
@@ -202,7 +203,8 @@ def _by_size(op: Op, seed: int) -> Iterator[Case]:
     If the op rejects a length, the case uses the next length that the op accepts.
     """
     odd, multiples, names = _odd(op, (7, 3), 5), _multiples(op), set[str]()
-    for name, length in product(op.problem_type.SIZES, _LENGTHS):
+    lengths = {name: _LENGTHS[least:] for name, least in op.problem_type.SIZES.items()}
+    for name, length in ((name, length) for name, tried in lengths.items() for length in tried):
         others = odd if length % 2 else multiples
         moved = ({**others, name: more} for more in range(length + 1, length + 17))
         # A size may limit another one, and the product of many small sizes is large.

@@ -89,7 +89,7 @@ def problem_type(
             namespace={
                 **_of_sizes(definition, batch),
                 "copied_bytes": property(copied_bytes),
-                "SIZES": dict.fromkeys(names, 1),
+                "SIZES": {name: definition.least(name) for name in names},
                 "BATCH": batch,
                 "AXIS": next((name for name in reversed(names) if name != batch), names[-1]),
                 "SCALARS": {one.name: _rule(one.name, one.whole) for one in definition.scalars},
@@ -114,7 +114,7 @@ def _of_sizes(definition: OpDefinition, batch: str) -> dict[str, Any]:
     ]
 
     def largest(self: Any) -> int:
-        return max(prod(expression.evaluate(part, self.sizes) for part in shape) for shape in shapes)
+        return max(prod(expression.evaluate(part, self.counts) for part in shape) for shape in shapes)
 
     def default_sizes(cls: Any, software: bool, quick: bool) -> tuple[tuple[int, ...], ...]:
         lists = [[given] if isinstance(given, int) else [*given] for given in definition.sizes.values()]

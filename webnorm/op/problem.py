@@ -139,6 +139,11 @@ class Problem:
         return {name: getattr(self, name) for name in self.SIZES}
 
     @property
+    def counts(self) -> dict[str, int]:
+        """The sizes and flags by name, for expressions. A flag is 0 or 1."""
+        return {**self.sizes, **{name: int(getattr(self.options, name)) for name in self.options.flags()}}
+
+    @property
     def scalars(self) -> dict[str, float]:
         """The scalars by name."""
         return {name: getattr(self, name) for name in self.SCALARS}

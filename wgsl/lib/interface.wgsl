@@ -21,12 +21,4 @@ const PER_COLUMN = 1.0 / f32(COLS);
 // Columns of other rows in the row's first chunk: the row's start modulo four elements.
 var<private> row_shift: u32;
 {% endif %}
-{% if looped %}
-
-// The set of workgroup memory for the reductions of this row, 0 or 1.
-var<private> turn: u32;
-
-fn next_turn() {
-    turn = 1u - turn;
-}
-{% endif %}
+{% include "lib/turns.wgsl" %}

@@ -153,7 +153,7 @@ def _canonical(tree: expression.Tree, problem: Problem) -> expression.Tree:
 def _shape(tensor: Tensor, problem: Problem, axis_values: Sequence[int]) -> list[expression.Tree]:
     """Return the dimensions of a tensor of a user's op."""
     named = {problem.BATCH} | ({problem.AXIS} if len(axis_values) > 1 else set())
-    known = {name: size for name, size in problem.sizes.items() if name not in named}
+    known = {name: count for name, count in problem.counts.items() if name not in named}
     return [
         size
         if isinstance(size, int)

@@ -1,0 +1,1 @@
+"""Rows divided by their norm: torch's normalize, and LpNormalization of ONNX."""

@@ -1,0 +1,1 @@
+"""The gradient of rows divided by their norm."""

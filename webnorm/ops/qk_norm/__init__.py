@@ -1,0 +1,1 @@
+"""The op qk_norm: queries and keys normalized per head."""

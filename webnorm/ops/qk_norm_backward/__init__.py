@@ -1,0 +1,1 @@
+"""The op qk_norm_backward: the gradients of qk_norm."""

@@ -1,0 +1,1 @@
+"""Softmax and its logarithm, with a scale, additive masks and a causal mask."""

@@ -1,0 +1,1 @@
+"""The gradient of softmax and of its logarithm."""
