@@ -399,8 +399,9 @@ class InstanceNorm3d(_InstanceNorm):
 
 def _count(name: str, value: int) -> int:
     count = as_count(name, value)
-    if not count:
-        raise WebnormError(f"{name} is {shown(value)}; expected 1 or more")
+    # as_count returns its largest number for larger ones.
+    if not count or count != value:
+        raise WebnormError(f"{name} is {shown(value)}; expected 1 to 2^31 - 1")
     return count
 
 
