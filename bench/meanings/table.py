@@ -34,7 +34,7 @@ def table_of(found: Results) -> str:
     from onnx import __version__ as onnx_version
 
     lines = [
-        f"The cases are those of torch {torch_cases.version()} and onnx {onnx_version}.",
+        f"Versions: torch {torch_cases.version()}, onnx {onnx_version}.",
         "",
         "| source | operator | cases | pass | with gradient | the others |",
         "|---|---|---:|---:|---:|---|",

@@ -2,7 +2,7 @@
 
 python -m bench.meanings.torch_samples
 
-The samples are those of torch's OpInfo and ModuleInfo, for float32 on the CPU. The file has no
+The samples come from torch's OpInfo and ModuleInfo, for float32 on the CPU. The file has no
 values: webnorm draws them from the number of the sample.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -84,7 +84,7 @@ def test_no_batch_while_training(device: Device) -> None:
         (lambda: webnorm.GroupNorm(1, 0), "num_channels is 0; expected 1 to 2^31 - 1"),
         (lambda: webnorm.GroupNorm(1, 1 << 50), "num_channels is 1125899906842624; expected 1 to"),
         (lambda: webnorm.GroupNorm(1, 6, eps=-1), "eps is -1"),
-        (lambda: webnorm.GroupNorm(1, 6, affine=3), "affine is 3"),
+        (lambda: webnorm.GroupNorm(1, 6, affine=cast("Any", "no")), "affine is 'no'"),
         (lambda: webnorm.GroupNorm(1, 6, dtype="float64"), "unknown dtype 'float64'"),
         (lambda: webnorm.GroupNorm(3, 6)(X[:, :3]), "expected 6 channels, not 3"),
         (lambda: webnorm.InstanceNorm2d(6)(X[0]), "expected 3 or 4 dimensions"),
