@@ -152,6 +152,19 @@ def test_constant_rows_are_zero(device: Device) -> None:
     assert not webnorm.lp_normalization(0 * ones).any() and not webnorm.normalize(0 * ones).any()
 
 
+def test_norms_below_the_eps_of_normalize(device: Device) -> None:
+    x = np.array([[3e-13, 4e-13]], np.float32)
+    close(webnorm.lp_normalization(x), np.array([[0.6, 0.8]]))
+    close(webnorm.normalize(x), np.array([[0.3, 0.4]]))
+
+
+def test_gradients_that_do_not_exist_are_none(device: Device) -> None:
+    assert webnorm.group_norm_backward(X, X, 2)[1:] == (None, None)
+    dx, dweight, dbias = webnorm.group_norm_backward(X, X, 2, WEIGHT)
+    assert dweight is not None and dbias is None
+    assert webnorm.group_norm_backward(X, X, 2, None, BIAS)[1] is None
+
+
 def refused(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(webnorm.WebnormError) as caught:
         call()

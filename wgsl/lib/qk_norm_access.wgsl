@@ -2,16 +2,18 @@
 {% from "lib/dtype.wgsl" import lanes with context %}
 {% set suffix = "4" if lanes == 4 else "" %}
 {% set parameters = (["weight"] if weight else []) + (["bias"] if bias else []) %}
+{% set kinds = ["q", "k"] if key else ["q"] %}
 {#- Text: `body("q")` or `body("k")`, by the row's kind. One branch around all loads keeps them together. -#}
-{% macro by_kind(body) %}
-{% if key %}
+{% macro by_kind(body, some=none) %}
+{% set found = some or kinds %}
+{% if found | length > 1 %}
     if (head.is_key) {
 {{ body("k") }}
     } else {
 {{ body("q") }}
     }
 {% else %}
-{{ body("q") }}
+{{ body(found[0]) }}
 {% endif %}
 {% endmacro %}
 {#- Text: the Vec from element i of the row's input, and of an array that has both kinds, such as weight. -#}

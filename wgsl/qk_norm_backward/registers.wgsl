@@ -29,6 +29,8 @@
 // loops_rows = 1
 // vector_width = "4 if cols % 4 == 0 and q_gap % 4 == 0 and (qkv or not key or k_gap % 4 == 0) else 1"
 // groups = "max(1, workgroups // heads)"
+// turn_iterations = "4 + 3 * (threads_per_row // 16)"
+// two_dispatches = "weight and key and not qkv"
 // sets_q = "q_heads if weight_per_head else 1"
 // sets_k = "k_heads if weight_per_head else 1"
 // finish_columns = 8
@@ -45,8 +47,23 @@
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
 // workgroup_count = "heads * min(groups, ceil_div(batch * tokens, rows_per_workgroup))"
-// iterations = "ceil_div(batch * tokens, rows_per_workgroup * groups) * (4 + 3 * (threads_per_row // 16)) + sums * cols"
+// when = "not two_dispatches"
+// iterations = "ceil_div(batch * tokens, rows_per_workgroup * groups) * turn_iterations + sums * cols"
 // bindings = ["q", "k", "dyq", "dyk", "weight_q", "weight_k", "dq", "dk", "head_sums"]
+// [[pass]]
+// entry_point = "queries"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "q_heads * min(groups, ceil_div(batch * tokens, rows_per_workgroup))"
+// when = "two_dispatches"
+// iterations = "ceil_div(batch * tokens, rows_per_workgroup * groups) * turn_iterations + sums * cols"
+// bindings = ["q", "dyq", "weight_q", "dq", "head_sums"]
+// [[pass]]
+// entry_point = "keys"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "k_heads * min(groups, ceil_div(batch * tokens, rows_per_workgroup))"
+// when = "two_dispatches"
+// iterations = "ceil_div(batch * tokens, rows_per_workgroup * groups) * turn_iterations + sums * cols"
+// bindings = ["k", "dyk", "weight_k", "dk", "head_sums"]
 // [[pass]]
 // entry_point = "finish"
 // workgroup_size = "finish_columns * finish_records"
@@ -66,10 +83,9 @@
 {% from "lib/place.wgsl" import locate with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/moments.wgsl" import moment_reductions, held_moments, held_scale, held_normalized with context %}
-{% from "lib/qk_norm_access.wgsl" import suffix, by_kind, load_x, load_dy, load_parameter, factor with context %}
+{% from "lib/qk_norm_access.wgsl" import suffix, kinds, by_kind, load_x, load_dy, load_parameter, factor with context %}
 {% include "lib/qk_norm_row.wgsl" %}
 {% set summed = (["dweight"] if weight else []) + (["dbias"] if bias else []) %}
-{% set sums_of_columns = "array<f32, " ~ [sums, 1] | max * cols ~ ">" %}
 
 const GROUPS = {{ groups }}u;  // workgroups of a head
 const ROWS = {{ rows_per_workgroup }}u;  // rows of a workgroup at a time
@@ -79,7 +95,9 @@ const SUMS = {{ sums }}u;  // sums of a column
 // The slices of a split problem run one after the other and add to the same records.
 fn put_sum(record: u32, at: u32, value: f32) {
     let place = record * (SUMS * COLS) + at;
-    head_sums[place] = value + select(0.0, head_sums[place], params.head_sums_kept != 0u);
+    var sum = value;
+    if (params.head_sums_kept != 0u) { sum += head_sums[place]; }
+    head_sums[place] = sum;
 }
 {% endif %}
 
@@ -110,15 +128,21 @@ var<workgroup> merged: array<f32, {{ sums * cols }}>;
         }
 {% endfor %}
 {% endmacro %}
+{#- An entry point for the heads of some kinds. If all tensors are more than the eight buffers that every device has, the
+    queries and the keys are two dispatches. -#}
+{% macro entry_point(name, kinds) %}
+{% set first_head = 0 if "q" in kinds else q_heads %}
+{% set own_heads = (q_heads if "q" in kinds else 0) + (k_heads if "k" in kinds else 0) %}
 
 @compute @workgroup_size({{ workgroup_size }})
-fn main(
+fn {{ name }}(
     {% include "lib/builtins.wgsl" %}
 ) {
 {{ locate() }}
     // Neighbouring workgroups have neighbouring heads of the same tokens.
-    let index = workgroup % {{ heads }}u;
-    let group = workgroup / {{ heads }}u;
+    let index = {{ first_head }}u + workgroup % {{ own_heads }}u;
+    let group = workgroup / {{ own_heads }}u;
+    let record = group * {{ heads }}u + index;
     let is_key = index >= q_heads;
     let number = select(index, index - q_heads, is_key);
     let all_rows = params.batch * tokens;
@@ -138,7 +162,7 @@ fn main(
 {% if weight %}
     {
         let head = head_in(is_key, 0u, number);
-{{ by_kind(load_weight) }}
+{{ by_kind(load_weight, kinds) }}
     }
 {% endif %}
     for (var first = group * ROWS; first < rows; first += groups * ROWS) {
@@ -150,7 +174,7 @@ fn main(
         var x{{ j }}: Vec;
         var dy{{ j }}: Vec;
 {% endfor %}
-{{ by_kind(load) }}
+{{ by_kind(load, kinds) }}
 {% for j in range(steps) if not whole %}
         x{{ j }} = where_live(x{{ j }}, Vec(), {{ j }}u, thread);
         dy{{ j }} = where_live(dy{{ j }}, Vec(), {{ j }}u, thread);
@@ -181,7 +205,7 @@ fn main(
 {% endfor %}
 {% endfor %}
         if (row_exists) {
-{{ by_kind(store) }}
+{{ by_kind(store, kinds) }}
         }
         next_turn();
     }
@@ -192,7 +216,7 @@ fn main(
 {% for j in range(steps) %}
         if (live({{ j }}u, thread)) {
 {% for c in components %}
-            put_sum(workgroup, {{ loop.index0 + 0 }}u + {{ summed.index(name) }}u * COLS + i{{ j }}, {{ name }}{{ j }}{{ "." ~ c if lanes > 1 }});
+            put_sum(record, {{ summed.index(name) }}u * COLS + i{{ j }} + {{ loop.index0 }}u, {{ name }}{{ j }}{{ "." ~ c if lanes > 1 }});
 {% endfor %}
         }
 {% endfor %}
@@ -217,11 +241,18 @@ fn main(
     }
     if (group < groups) {
         for (var at = place; at < SUMS * COLS; at += {{ workgroup_size }}u) {
-            put_sum(workgroup, at, merged[at]);
+            put_sum(record, at, merged[at]);
         }
     }
 {% endif %}
 }
+{% endmacro %}
+{% if two_dispatches %}
+{{ entry_point("queries", ["q"]) }}
+{{ entry_point("keys", ["k"]) }}
+{% else %}
+{{ entry_point("main", kinds) }}
+{% endif %}
 {% if summed %}
 
 var<workgroup> finish_sums: array<f32, {{ finish_columns * finish_records }}>;

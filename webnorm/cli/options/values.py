@@ -39,7 +39,10 @@ def size_of(option: str, least: int = 1) -> Callable[[str | int], int]:
 def size_lists(
     pairs: Sequence[str] | None, rows: str | None = None, cols: str | None = None, least: int = 1
 ) -> dict[str, tuple[int, ...] | None]:
-    """Return the sizes of --size by name, together with the sizes of --rows and --cols."""
+    """Return the sizes of --size by name, together with the sizes of --rows and --cols.
+
+    `least` is the smallest valid number of --rows and --cols. The op decides which other sizes may be 0.
+    """
     found: dict[str, tuple[int, ...] | None] = {}
     for pair in pairs or ():
         name, equals, values = pair.partition("=")
@@ -47,7 +50,7 @@ def size_lists(
             raise WebnormError(f"--size is {pair!r}; expected NAME=N[,N...]")
         if name in found:
             raise WebnormError(f"--size {name} is given twice; expected one list, such as {name}=256,1k")
-        found[name] = integers(values, f"--size {name}", least)
+        found[name] = integers(values, f"--size {name}", least=0)
     for name, given in (("rows", rows), ("cols", cols)):
         if given is not None and name in found:
             raise WebnormError(f"--{name} and --size {name} cannot be combined")

@@ -325,7 +325,7 @@ def _bindings(
     """
     present = variant.kernel.op.present(problem)
     scratch = _scratch(variant.kernel, names)
-    shared = _sharing(variant.kernel, present, [one.name for one, _ in scratch])
+    shared = _sharing(variant.kernel, present, [one.name for one, _ in scratch], names)
     bindings: list[Binding] = []
     views: list[TensorView] = []
 
@@ -375,12 +375,15 @@ def _scratch(kernel: Kernel, names: Mapping[str, int]) -> list[tuple[ScratchBuff
     return scratch
 
 
-def _sharing(kernel: Kernel, present: Sequence[Tensor], scratch: Sequence[str]) -> list[Tensor]:
+def _sharing(
+    kernel: Kernel, present: Sequence[Tensor], scratch: Sequence[str], known: Mapping[str, int]
+) -> list[Tensor]:
     """Return the tensors that share a buffer because a pass would exceed WebGPU's guaranteed number."""
     names = [*(tensor.name for tensor in present), *scratch]
-    most = max(
-        sum(each.bindings is None or name in each.bindings for name in names) for each in kernel.passes
-    )
+    passes = [
+        one for one in kernel.passes if kernel.value(f"when of pass {one.entry_point}", one.when, known)
+    ]
+    most = max(sum(one.bindings is None or name in one.bindings for name in names) for one in passes)
     return [
         tensor for tensor in present if most > MOST_BUFFERS and not tensor.batched and tensor.access == "read"
     ]

@@ -143,3 +143,132 @@ def input_error(error: Float64Array, rows: NormalizedRows) -> Float64Array:
     scaled = np.abs(error) * rows.rstd
     typical = np.sqrt((scaled * scaled).mean(axis=-1, keepdims=True))
     return scaled + np.maximum(1.0, np.abs(rows.xhat)) * typical
+
+
+@op.mistake("applies the gate before the norm instead of after it, or the reverse")
+def other_order(
+    x: Float64Array,
+    z: Float64Array,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    order: str,
+    activation: str,
+    heads: int,
+) -> Float64Array:
+    """Return y of the other order."""
+    return gated_norm(
+        x,
+        z,
+        weight,
+        bias,
+        eps,
+        norm,
+        "gate_first" if order == "norm_first" else "norm_first",
+        activation,
+        heads,
+    )
+
+
+@op.mistake("swaps x and z")
+def swapped(
+    x: Float64Array,
+    z: Float64Array,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    order: str,
+    activation: str,
+    heads: int,
+) -> Float64Array:
+    """Return y of z with the gate x."""
+    return gated_norm(z, x, weight, bias, eps, norm, order, activation, heads)
+
+
+@op.mistake("normalizes all heads together")
+def together(
+    x: Float64Array,
+    z: Float64Array,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    order: str,
+    activation: str,
+    heads: int,
+) -> Float64Array:
+    """Return y of whole rows."""
+    return gated_norm(x, z, weight, bias, eps, norm, order, activation, 1)
+
+
+@op.mistake("computes the other norm: with a mean instead of without, or the reverse")
+def other_norm(
+    x: Float64Array,
+    z: Float64Array,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    order: str,
+    activation: str,
+    heads: int,
+) -> Float64Array:
+    """Return y of the other norm."""
+    return gated_norm(
+        x,
+        z,
+        weight,
+        bias,
+        eps,
+        "rms_norm" if norm == "layer_norm" else "layer_norm",
+        order,
+        activation,
+        heads,
+    )
+
+
+@op.mistake("uses the weight of the first head for all")
+def first_weight(
+    x: Float64Array,
+    z: Float64Array,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    order: str,
+    activation: str,
+    heads: int,
+) -> Float64Array:
+    """Return y with one head's weight."""
+    return gated_norm(
+        x,
+        z,
+        None if weight is None else np.tile(weight[: weight.size // heads], heads),
+        bias,
+        eps,
+        norm,
+        order,
+        activation,
+        heads,
+    )
+
+
+@op.mistake("multiplies by z instead of act(z)")
+def without_activation(
+    x: Float64Array,
+    z: Float64Array,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    order: str,
+    activation: str,
+    heads: int,
+) -> Float64Array:
+    """Return y with the gate z."""
+    if order == "gate_first":
+        return gated_norm(x * z, np.zeros_like(z), weight, bias, eps, norm, order, "sigmoid", heads)
+    y = gated_norm(x, np.zeros_like(z), weight, bias, eps, norm, order, "sigmoid", heads)
+    return 2.0 * y * z

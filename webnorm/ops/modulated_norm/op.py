@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from webnorm.op import case, define_op, option, require, scalar, tensor, uniform
@@ -177,3 +179,162 @@ def allowed_error(
     z = _modulated(found, scale, shift, weight, bias)
     error = activation_error(z, error, activation).reshape(x.shape)
     return error if residual is None else (error, error_of_h.reshape(x.shape))
+
+
+@op.mistake("multiplies by scale instead of 1 + scale")
+def without_one(
+    x: Float64Array,
+    residual: Values,
+    gate: Values,
+    scale: Values,
+    shift: Values,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    activation: str | None,
+    rows: int,
+    dtype: str,
+) -> Any:
+    """Return y with the factor scale."""
+    return modulated_norm(
+        x,
+        residual,
+        gate,
+        None if scale is None else scale - 1.0,
+        shift,
+        weight,
+        bias,
+        eps,
+        norm,
+        activation,
+        rows,
+        dtype,
+    )
+
+
+@op.mistake("swaps scale and shift")
+def swapped(
+    x: Float64Array,
+    residual: Values,
+    gate: Values,
+    scale: Values,
+    shift: Values,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    activation: str | None,
+    rows: int,
+    dtype: str,
+) -> Any:
+    """Return y with shift as the scale, and scale as the shift."""
+    return modulated_norm(
+        x,
+        residual,
+        gate,
+        shift if shift is not None else scale,
+        scale if scale is not None and shift is not None else shift,
+        weight,
+        bias,
+        eps,
+        norm,
+        activation,
+        rows,
+        dtype,
+    )
+
+
+@op.mistake("uses the scale and shift of the first batch element for all")
+def of_the_first(
+    x: Float64Array,
+    residual: Values,
+    gate: Values,
+    scale: Values,
+    shift: Values,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    activation: str | None,
+    rows: int,
+    dtype: str,
+) -> Any:
+    """Return y with one scale and one shift."""
+    return modulated_norm(
+        x, residual, gate, _first(scale), _first(shift), weight, bias, eps, norm, activation, rows, dtype
+    )
+
+
+@op.mistake("adds the residual without its gate")
+def without_gate(
+    x: Float64Array,
+    residual: Values,
+    gate: Values,
+    scale: Values,
+    shift: Values,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    activation: str | None,
+    rows: int,
+    dtype: str,
+) -> Any:
+    """Return y and h of x + residual."""
+    return modulated_norm(x, residual, None, scale, shift, weight, bias, eps, norm, activation, rows, dtype)
+
+
+@op.mistake("leaves the activation out")
+def without_activation(
+    x: Float64Array,
+    residual: Values,
+    gate: Values,
+    scale: Values,
+    shift: Values,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    activation: str | None,
+    rows: int,
+    dtype: str,
+) -> Any:
+    """Return u in place of act(u)."""
+    return modulated_norm(x, residual, gate, scale, shift, weight, bias, eps, norm, None, rows, dtype)
+
+
+@op.mistake("computes the other norm: with a mean instead of without, or the reverse")
+def other_norm(
+    x: Float64Array,
+    residual: Values,
+    gate: Values,
+    scale: Values,
+    shift: Values,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    activation: str | None,
+    rows: int,
+    dtype: str,
+) -> Any:
+    """Return y of the other norm."""
+    return modulated_norm(
+        x,
+        residual,
+        gate,
+        scale,
+        shift,
+        weight,
+        bias,
+        eps,
+        "rms_norm" if norm == "layer_norm" else "layer_norm",
+        activation,
+        rows,
+        dtype,
+    )
+
+
+def _first(values: Values) -> Values:
+    return None if values is None else np.repeat(values[:1], len(values), axis=0)

@@ -41,7 +41,8 @@ def _outlier(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 def _scales(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Return three heads of very different sizes."""
-    return rng.normal(size=shape) * np.repeat([1e-2, 1.0, 1e2], shape[1] // 3)
+    sizes: Array = np.repeat([1e-2, 1.0, 1e2], shape[1] // 3)
+    return rng.normal(size=shape) * sizes
 
 
 def _cases() -> Iterator[CaseDefinition]:

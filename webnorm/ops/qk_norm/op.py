@@ -26,7 +26,6 @@ from webnorm.ops.qk_norm.heads import (
 )
 from webnorm.ops.rows import HI_LO_TOLERANCE
 
-
 op = define_op(
     sizes=SIZES,
     inputs=[

@@ -52,6 +52,8 @@ op = define_op(
     options=OPTIONS,
     cases=CASES,
     batch="batch",
+    # Without the gaps, which no kernel reads.
+    bytes="3 * itemsize * batch * tokens * (q_heads + key * k_heads) * dim",
     derived={**DERIVED, "sums": "weight + bias"},
 )
 
