@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -258,14 +259,20 @@ _EMBEDDED: tuple[tuple[str, tuple[int, int, int, str, bool, str, bool]], ...] = 
 )
 
 
-def outcomes() -> Iterator[tuple[str, Outcome]]:
-    """Yield each case's operator and outcome."""
+def cases() -> Iterator[tuple[str, str, Callable[[], Outcome]]]:
+    """Yield each case's operator, its name, and the function that computes it."""
     for case in (
         *_of_skip_layer_norm(),
         *_of_simplified_layer_norm(),
         *_of_group_norm(),
         *_of_skip_group_norm(),
     ):
-        yield case.operator, case.outcome()
+        yield case.operator, case.name, case.outcome
     for name, given in _EMBEDDED:
-        yield "EmbedLayerNormalization", outcome(name, _embedded(*given))
+        yield "EmbedLayerNormalization", name, partial(outcome, name, _embedded(*given))
+
+
+def outcomes() -> Iterator[tuple[str, Outcome]]:
+    """Yield each case's operator and outcome."""
+    for operator, _, compute in cases():
+        yield operator, compute()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from bench.meanings import formulas, microsoft_cases, onnx_cases, table, torch_cases
-from bench.meanings.outcomes import Tolerance, difference, outcome, rejected
+from bench.meanings.outcomes import Outcome, Tolerance, difference, outcome, rejected
 from bench.meanings.torch_cases import FUNCTIONS, MODULES, STATELESS, Sample, samples
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.op.dtypes import Array
+from webnorm.op.dtypes import DTYPES, Array, finfo
 
 SAMPLES = samples()
 HAS_ONNX = importlib.util.find_spec("onnx") is not None
@@ -26,8 +27,46 @@ def test_samples_of_torch(sample: Sample, device: Device) -> None:
     assert compute(sample).failure is None
 
 
-def test_cases_of_onnxruntime(device: Device) -> None:
-    assert [one for _, one in microsoft_cases.outcomes() if not one.passed] == []
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("operator", FUNCTIONS)
+def test_samples_of_torch_in_16_bits(operator: str, kind: str, device: Device) -> None:
+    roundoff = float(finfo(kind).eps)
+    for sample in SAMPLES:
+        if sample.operator != operator or not has_formula(sample) or has_negative_eps(sample):
+            continue
+        args, kwargs = (narrowed(one, DTYPES[kind]) for one in sample.arguments())
+        found = FUNCTIONS[operator][0](*args, **kwargs)
+        with np.errstate(all="ignore"):
+            expected = FUNCTIONS[operator][1](
+                *map(torch_cases.widened, args),
+                **{name: torch_cases.widened(value) for name, value in kwargs.items()},
+            )
+        assert difference(found, expected, Tolerance(roundoff, 1e-5), DTYPES[kind]) is None
+
+
+def narrowed(values: Any, dtype: Any) -> Any:
+    """Return arguments with arrays of x's type. Running statistics stay as they are."""
+    if isinstance(values, dict):
+        return {
+            name: value if "running" in name else narrowed([value], dtype)[0]
+            for name, value in values.items()
+        }
+    return [value.astype(dtype) if isinstance(value, np.ndarray) else value for value in values]
+
+
+def has_negative_eps(sample: Sample) -> bool:
+    args, kwargs = sample.arguments()
+    return any(isinstance(one, float) and one < 0 for one in (*args, kwargs.get("eps")))
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize(
+    "compute",
+    [pytest.param(compute, id=f"{operator}-{name}") for operator, name, compute in microsoft_cases.cases()],
+)
+def test_cases_of_onnxruntime(compute: Callable[[], Outcome], device: Device) -> None:
+    assert compute().passed
 
 
 @pytest.mark.slow

@@ -160,7 +160,7 @@ def test_norms_below_the_eps_of_normalize(device: Device) -> None:
 
 def test_gradients_that_do_not_exist_are_none(device: Device) -> None:
     assert webnorm.group_norm_backward(X, X, 2)[1:] == (None, None)
-    dx, dweight, dbias = webnorm.group_norm_backward(X, X, 2, WEIGHT)
+    _, dweight, dbias = webnorm.group_norm_backward(X, X, 2, WEIGHT)
     assert dweight is not None and dbias is None
     assert webnorm.group_norm_backward(X, X, 2, None, BIAS)[1] is None
 
