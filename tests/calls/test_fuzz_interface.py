@@ -101,17 +101,18 @@ def options(op: Op, dtype: str) -> st.SearchStrategy[NormOptions]:
             max_workgroups=st.sampled_from((0, 0, 0, 2)),
         )
 
-    def whole(one: NormOptions, narrow: bool, centred: bool, both: bool) -> NormOptions:
+    def whole(one: NormOptions, narrow: bool, centred: bool, both: bool, offset: float) -> NormOptions:
         return replace(
             one,
             zero_centered_weight=centred and one.weight,
+            weight_offset=offset if one.weight and not centred else 0.0,
             # Without a weight, a gradient has x's dtype.
             weight_dtype="float32" if narrow and dtype != "float32" and one.weight else None,
             residual_bias=one.residual_bias or (both and one.residual),
             out_dtype=None if one.out_dtype == dtype else one.out_dtype,
         )
 
-    return st.builds(whole, found, rare, rare, flags)
+    return st.builds(whole, found, rare, rare, flags, st.sampled_from((0.0, 0.0, 0.0, -0.375)))
 
 
 @st.composite
@@ -151,6 +152,7 @@ def calls(draw: st.DrawFn, names: tuple[str, ...]) -> Call:
     given["eps"] = problem.eps
     given["max_workgroups"] = asked.max_workgroups
     given["zero_centered_weight"] = asked.zero_centered_weight
+    given["weight_offset"] = asked.weight_offset
     if op.gradient:
         given["bias_grad"], given["residual_bias_grad"] = asked.bias, asked.residual_bias
     else:

@@ -699,7 +699,8 @@ def test_numbers_have_the_same_text(page: Page) -> None:
     ]
     every += [
         NormOptions(zero_centered_weight=True, max_workgroups=3),
-        NormOptions(weight_dtype="float32", dh=True),
+        NormOptions(weight_dtype="float32", dh=True, weight_offset=-0.375),
+        NormOptions(weight_offset=2.0),
     ]
     given = [["format", "optionsText", asdict(options)] for options in every]
     assert page.call(*given) == [str(options) for options in every]

@@ -258,6 +258,12 @@ _EVERYTHING = NormOptions(
 # Options one by one and all together. Rows share words, or begin at words, or begin at a vec4.
 _OPTIONS: tuple[tuple[str, str, NormOptions, float], ...] = (
     ("zero-centered", "TransformerEngine: scale by 1 + weight", NormOptions(zero_centered_weight=True), 1.0),
+    (
+        "weight-offset",
+        "an offset of weight that is neither 0 nor 1",
+        NormOptions(weight_offset=-0.375),
+        1.0,
+    ),
     ("residual", "SkipLayerNorm: h = x + residual, given back too", NormOptions(residual=True), 1.0),
     (
         "residual-bias",

@@ -432,7 +432,8 @@ def _one_of(rng: np.random.Generator, *choices: Any) -> Any:
 
 def _drawn_options(rng: np.random.Generator, op: Op) -> NormOptions:
     """Return a random choice of an op's options."""
-    chosen: dict[str, Any] = {name: rng.random() < 0.5 for name in op.options}
+    flags = [name for name in op.options if name in NormOptions.flags()]
+    chosen: dict[str, Any] = {name: rng.random() < 0.5 for name in flags}
     chosen["weight_dtype"] = _one_of(rng, None, *STORAGE)
     chosen["max_workgroups"] = _one_of(rng, 0, 0, 1, 5, 64, 1000)
     if "out_dtype" in op.options:
@@ -441,4 +442,6 @@ def _drawn_options(rng: np.random.Generator, op: Op) -> NormOptions:
         chosen["residual_bias"] = False
     if not chosen["weight"]:
         chosen["zero_centered_weight"] = False
+    elif not chosen["zero_centered_weight"]:
+        chosen["weight_offset"] = _one_of(rng, 0.0, 0.0, 1.0, -0.625)
     return NormOptions(**chosen)

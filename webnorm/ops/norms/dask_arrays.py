@@ -51,6 +51,7 @@ def layer_norm(
     residual: da.Array | None = None,
     residual_bias: Array | da.Array | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
@@ -71,7 +72,7 @@ def layer_norm(
         As for `webnorm.layer_norm`. Every process that computes blocks reads the path.
     device : None
         Each process opens its own device, which WEBNORM_ADAPTER selects.
-    normalized_shape, weight, bias, eps, residual_bias, zero_centered_weight
+    normalized_shape, weight, bias, eps, residual_bias, zero_centered_weight, weight_offset
         As for `webnorm.layer_norm`.
     return_stats, out_dtype, scale, max_workgroups
         As for `webnorm.layer_norm`.
@@ -112,6 +113,7 @@ def rms_norm(
     residual: da.Array | None = None,
     residual_bias: Array | da.Array | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
@@ -125,7 +127,7 @@ def rms_norm(
     ----------
     x, residual, kernel, device
         As for `webnorm.dask.layer_norm`.
-    normalized_shape, weight, eps, bias, residual_bias, zero_centered_weight
+    normalized_shape, weight, eps, bias, residual_bias, zero_centered_weight, weight_offset
         As for `webnorm.rms_norm`.
     return_stats, out_dtype, scale, max_workgroups
         As for `webnorm.rms_norm`.
@@ -153,6 +155,7 @@ def layer_norm_backward(
     stats: da.Array | None = None,
     dh: da.Array | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
     bias_grad: bool = True,
     residual_bias_grad: bool = False,
     max_workgroups: int = 0,
@@ -170,7 +173,9 @@ def layer_norm_backward(
         As for `webnorm.layer_norm_backward`. dy, stats and dh are rechunked to x's chunks.
     kernel, device
         As for `webnorm.dask.layer_norm`.
-    normalized_shape, weight, eps, zero_centered_weight, bias_grad, residual_bias_grad, max_workgroups
+    normalized_shape, weight, eps, zero_centered_weight, weight_offset, bias_grad, residual_bias_grad
+        As for `webnorm.layer_norm_backward`.
+    max_workgroups
         As for `webnorm.layer_norm_backward`.
 
     Returns
@@ -196,6 +201,7 @@ def rms_norm_backward(
     stats: da.Array | None = None,
     dh: da.Array | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
     bias_grad: bool = False,
     residual_bias_grad: bool = False,
     max_workgroups: int = 0,

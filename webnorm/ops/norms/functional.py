@@ -104,6 +104,7 @@ def layer_norm(
     residual: AnyArray | None = None,
     residual_bias: AnyArray | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
@@ -137,7 +138,9 @@ def layer_norm(
         Vector with the shape and dtype of `weight` that is added to h: the bias of the projection that made
         x. It requires `residual`.
     zero_centered_weight : bool, default False
-        Multiply by 1 + weight.
+        Multiply by 1 + weight. It stands for `weight_offset` 1.
+    weight_offset : float, default 0.0
+        Multiply by weight_offset + weight.
     return_stats : bool, default False
         Also return the statistics of the rows, which the backward pass accepts.
     out_dtype : str, numpy.dtype or type, optional
@@ -264,6 +267,7 @@ def rms_norm(
     residual: AnyArray | None = None,
     residual_bias: AnyArray | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
@@ -291,7 +295,7 @@ def rms_norm(
         torch.
     bias : numpy.ndarray or GpuArray, optional
         Offset with the shape and dtype of `weight`, which torch.nn.functional.rms_norm does not have.
-    residual, residual_bias, zero_centered_weight : optional
+    residual, residual_bias, zero_centered_weight, weight_offset : optional
         As for `layer_norm`.
     return_stats : bool, default False
         Also return rstd = 1 / sqrt(mean(x²) + eps) of each row, as `stats` of shape `leading + (1,)`.
@@ -361,6 +365,7 @@ def layer_norm_backward(
     stats: AnyArray | None = None,
     dh: AnyArray | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
     bias_grad: bool = True,
     residual_bias_grad: bool = False,
     max_workgroups: int = 0,
@@ -382,7 +387,7 @@ def layer_norm_backward(
         Gradient of y, of x's shape and dtype.
     x : numpy.ndarray or GpuArray
         The array that the forward pass normalized: its x, or its `h` if it had a residual.
-    normalized_shape, weight, zero_centered_weight
+    normalized_shape, weight, zero_centered_weight, weight_offset
         As in the forward pass.
     eps : float, default 1e-5
         As in the forward pass. It is not used if you pass `stats`.
@@ -465,6 +470,7 @@ def rms_norm_backward(
     stats: AnyArray | None = None,
     dh: AnyArray | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
     bias_grad: bool = False,
     residual_bias_grad: bool = False,
     max_workgroups: int = 0,
@@ -486,7 +492,7 @@ def rms_norm_backward(
         Gradient of y, of x's shape and dtype.
     x : numpy.ndarray or GpuArray
         The array that the forward pass normalized: its x, or its `h` if it had a residual.
-    normalized_shape, weight, zero_centered_weight
+    normalized_shape, weight, zero_centered_weight, weight_offset
         As in the forward pass.
     eps : float, optional
         As in the forward pass. Default: float32's machine epsilon, 2**-23.

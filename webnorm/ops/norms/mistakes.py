@@ -51,7 +51,7 @@ class NormalizationInputs:
     rstd
         1 / sqrt(variance + eps) of each row (rows, 1).
     weight
-        The factor, which includes the 1 of a zero-centred weight.
+        The factor, which includes weight's offset.
     """
 
     problem: NormProblem
@@ -203,11 +203,11 @@ def _counts(rows: NormalizationInputs) -> _Named:
 def _parameters(rows: NormalizationInputs) -> _Named:
     """Yield mistakes in the weight or the bias."""
     xhat, w, b = rows.xhat, rows.weight, rows.bias
-    centred = 1.0 if rows.problem.options.zero_centered_weight else 0.0
+    offset = rows.problem.options.offset
     if w is not None:
         yield "leaves weight out", rows.scaled(xhat, None, b)
-        if centred:
-            yield "does not add 1 to weight", rows.scaled(xhat, w - 1.0, b)
+        if offset:
+            yield f"does not add {offset:g} to weight", rows.scaled(xhat, w - offset, b)
         else:
             yield "adds 1 to weight", rows.scaled(xhat, w + 1.0, b)
         yield "divides by weight", rows.scaled(xhat, 1.0 / w, b)
@@ -220,9 +220,9 @@ def _parameters(rows: NormalizationInputs) -> _Named:
         yield from _shifted(rows, "bias", None, b)
     if w is not None and b is not None:
         yield "leaves weight and bias out", xhat
-        yield "takes weight for bias", rows.scaled(xhat, w, w - centred)
-        yield "takes bias for weight", rows.scaled(xhat, b + centred, b)
-        yield "swaps weight and bias", rows.scaled(xhat, b + centred, w - centred)
+        yield "takes weight for bias", rows.scaled(xhat, w, w - offset)
+        yield "takes bias for weight", rows.scaled(xhat, b + offset, b)
+        yield "swaps weight and bias", rows.scaled(xhat, b + offset, w - offset)
         yield "adds bias before it multiplies by weight", (xhat + b) * w
         yield from _shifted(rows, "weight and bias", w, b)
 

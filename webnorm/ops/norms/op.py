@@ -27,7 +27,7 @@ _DENORMAL = 2.0**-126
 def complete_inputs(task: Task, given: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
     """Return all inputs of the problem: the given arrays, and draws of the others.
 
-    weight is uniform in [0.5, 1.5) (less 1 if it is zero-centred) and bias uniform in [-0.5, 0.5). So a
+    weight is uniform in [0.5, 1.5), less its offset, and bias uniform in [-0.5, 0.5). So a
     kernel that swaps or drops one of them is wrong by much more than rounding. dy, dh, residual and its bias
     are normal. Arrays that are added to x are not larger than x. Saved statistics are the rounded float64
     statistics of x.
@@ -46,7 +46,7 @@ def _draw(tensor: Tensor, task: Task, arrays: Mapping[str, Array], rng: np.rando
     shape = tensor.shape_in(task.problem)
     match tensor.name:
         case "weight":
-            return rng.random(shape) + (-0.5 if task.problem.options.zero_centered_weight else 0.5)
+            return np.asarray(rng.random(shape) + (0.5 - task.problem.options.offset))
         case "bias":
             return rng.random(shape) - 0.5
         case "stats":
@@ -88,12 +88,13 @@ def _header_names(problem: NormProblem) -> dict[str, int]:
         "is_float16": int("float16" in used),
         "row_scaled": int(problem.out_dtype == "int8"),
         "capped": int(options.max_workgroups > 0),
+        "has_weight_offset": int(options.offset != 0),
         "max_workgroups": options.max_workgroups or _NO_CAP,
     }
 
 
-def _template_names(problem: NormProblem) -> dict[str, str]:
-    return {"out_dtype": problem.out_dtype}
+def _template_names(problem: NormProblem) -> dict[str, str | float]:
+    return {"out_dtype": problem.out_dtype, "weight_offset": problem.options.offset}
 
 
 def _requires(problem: NormProblem, gradient: bool) -> None:
@@ -152,7 +153,7 @@ def unused_scalars(problem: NormProblem) -> tuple[str, ...]:
 
 _rows = partial(Tensor, shape=("rows", "cols"), batched=True)
 _parameter = partial(Tensor, shape=("cols",), storage="weight_dtype")
-_ALWAYS = ("zero_centered_weight", "weight_dtype", "max_workgroups")
+_ALWAYS = ("zero_centered_weight", "weight_offset", "weight_dtype", "max_workgroups")
 _ROOM = "webnorm.ops.norms"
 _HOOKS: Mapping[str, Any] = {
     "other_version": other_version,

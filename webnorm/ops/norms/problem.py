@@ -9,7 +9,18 @@ from typing import ClassVar
 from webnorm.errors import WebnormError, shown, unknown
 from webnorm.op.dtypes import NARROWING, OF_OUTPUTS, STORAGE
 from webnorm.op.options import Options
+from webnorm.op.problem import NumberRule
 from webnorm.ops.copy.problem import RowProblem
+
+# Sums with a weight must not overflow float32.
+_MOST_OFFSET = 2.0**64
+WEIGHT_OFFSET = NumberRule(
+    "weight_offset",
+    True,
+    "a number from -1.8e+19 to 1.8e+19",
+    least=-_MOST_OFFSET,
+    below=_MOST_OFFSET,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +36,9 @@ class NormOptions(Options):
     bias : bool
         Both directions: shift y. Default: True.
     zero_centered_weight : bool
-        Both directions: multiply by 1 + weight.
+        Both directions: multiply by 1 + weight. It is `weight_offset` 1 under another name.
+    weight_offset : float
+        Both directions: multiply by weight_offset + weight. Default: 0.
     weight_dtype : str or None
         Both directions: the storage type of the parameters; None for x's.
     residual : bool
@@ -53,6 +66,7 @@ class NormOptions(Options):
     weight: bool = True
     bias: bool = True
     zero_centered_weight: bool = False
+    weight_offset: float = 0.0
     weight_dtype: str | None = None
     residual: bool = False
     residual_bias: bool = False
@@ -72,12 +86,33 @@ class NormOptions(Options):
             raise unknown("weight_dtype", self.weight_dtype, STORAGE, elsewhere=OF_OUTPUTS)
         if self.out_dtype is not None and self.out_dtype not in NARROWING:
             raise unknown("out_dtype", self.out_dtype, NARROWING)
+        # A number as text, and results as JSON, have no NumPy scalars and no ints.
+        object.__setattr__(self, "weight_offset", WEIGHT_OFFSET.number(self.weight_offset))
+        self._check_weight()
+        if self.max_workgroups < 0:
+            raise WebnormError(f"max_workgroups is {shown(self.max_workgroups)}; expected 0 (no cap) or more")
+
+    @property
+    def offset(self) -> float:
+        """The number that is added to weight, which is `weight_offset`, or 1 with `zero_centered_weight`."""
+        return 1.0 if self.zero_centered_weight else self.weight_offset
+
+    def _check_weight(self) -> None:
+        """Raise WebnormError for an offset without a weight, and for two offsets."""
         if self.zero_centered_weight and not self.weight:
             raise WebnormError(
                 "zero_centered_weight is True, but there is no weight; pass a weight, or set it to False"
             )
-        if self.max_workgroups < 0:
-            raise WebnormError(f"max_workgroups is {shown(self.max_workgroups)}; expected 0 (no cap) or more")
+        if self.weight_offset and not self.weight:
+            raise WebnormError(
+                f"weight_offset is {self.weight_offset}, but there is no weight; pass a weight, "
+                "or set it to 0"
+            )
+        if self.zero_centered_weight and self.weight_offset:
+            raise WebnormError(
+                f"weight_offset is {self.weight_offset} and zero_centered_weight is True, which means an "
+                "offset of 1; set one of them"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,8 +117,9 @@ def applied_parameters(
     weight, bias = (
         arrays[name].astype(np.float64) if name in arrays else None for name in ("weight", "bias")
     )
-    if weight is not None and problem.options.zero_centered_weight:
-        weight = weight + 1.0
+    if weight is not None:
+        # Kernels add the nearest float32.
+        weight = weight + np.float64(np.float32(problem.options.offset))
     return weight, bias
 
 

@@ -31,7 +31,7 @@ from webnorm.op.dtypes import (
 from webnorm.op.op import Op, Task, Tensor
 from webnorm.ops.copy.problem import EPS, SCALE
 from webnorm.ops.norms.op import has_mean
-from webnorm.ops.norms.problem import NormOptions
+from webnorm.ops.norms.problem import WEIGHT_OFFSET, NormOptions
 
 # The arguments of a public function by name. Arguments with the names of an op's inputs are its arrays. An
 # option without an array has an argument of its name, or NAME_grad if it requests a gradient.
@@ -172,6 +172,8 @@ def _option(name: str, argument: str, value: Any) -> Any:
         return None if value is None else dtype_name(value, argument)
     if name == "max_workgroups":
         return as_count(argument, value)
+    if name == "weight_offset":
+        return WEIGHT_OFFSET.number(value, argument)
     return as_flag(argument, value)
 
 
@@ -311,6 +313,7 @@ class ForwardArguments(TypedDict, total=False):
 
     residual_bias: AnyArray | None
     zero_centered_weight: bool
+    weight_offset: float
     scale: float
     max_workgroups: int
     kernel: str | Path | None
@@ -323,6 +326,7 @@ class BackwardArguments(TypedDict, total=False):
     stats: AnyArray | None
     dh: AnyArray | None
     zero_centered_weight: bool
+    weight_offset: float
     max_workgroups: int
     kernel: str | Path | None
     device: Device | None

@@ -48,11 +48,16 @@ export function copy(arrays, { rows, cols }) {
   return { y: { ...blank([rows, cols]), value: arrays.x } };
 }
 
+/** The number that is added to weight, the nearest float32. */
+export function offsetOf({ zero_centered_weight, weight_offset }) {
+  return zero_centered_weight ? 1 : Math.fround(weight_offset);
+}
+
 /** The factor of x̂ and the offset. */
 function parameters(arrays, { cols, options }) {
-  const first = options.zero_centered_weight ? 1 : 0;
+  const offset = offsetOf(options);
   return {
-    weight: arrays.weight ? arrays.weight.map((w) => w + first) : new Float64Array(cols).fill(1),
+    weight: arrays.weight ? arrays.weight.map((w) => w + offset) : new Float64Array(cols).fill(1),
     bias: arrays.bias ?? new Float64Array(cols),
   };
 }
