@@ -97,6 +97,7 @@ def options(op: Op, dtype: str) -> st.SearchStrategy[NormOptions]:
             bias=flags,
             return_stats=rare,
             residual=rare,
+            rounding=st.sampled_from((None, None, None, "before_weight")),
             out_dtype=st.sampled_from((None, None, None, None, "int8", *FP8, *STORAGE)),
             max_workgroups=st.sampled_from((0, 0, 0, 2)),
         )
@@ -157,6 +158,7 @@ def calls(draw: st.DrawFn, names: tuple[str, ...]) -> Call:
         given["bias_grad"], given["residual_bias_grad"] = asked.bias, asked.residual_bias
     else:
         given["return_stats"] = asked.return_stats
+        given["rounding"] = asked.rounding
         given["out_dtype"] = draw(st.sampled_from((asked.out_dtype, DTYPES.get(asked.out_dtype or ""))))
         given["scale"] = problem.scale
     given["kernel"] = draw(st.sampled_from((None, None, "auto", *KERNEL_NAMES)))

@@ -408,6 +408,7 @@ def options_of(op: Op) -> st.SearchStrategy[NormOptions]:
         "out_dtype": st.sampled_from([None, "float32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"]),
         "max_workgroups": st.sampled_from([0, 1, 4]),
         "weight_offset": st.sampled_from([0.0, 1.0, -0.375]),
+        "rounding": st.sampled_from([None, "before_weight"]),
     }
     fields = {name: choices.get(name, st.booleans()) for name in op.options}
 

@@ -110,6 +110,7 @@ def test_foreign_json(foreign: dict[str, Any]) -> None:
             ["zero_centered_weight", "weight_offset=2"],
             "weight_offset is 2.0 and zero_centered_weight is True",
         ),
+        (["rounding=after"], "unknown rounding 'after'"),
         (["weight_offset=nan"], "option weight_offset is 'nan'; expected a number"),
         (["weight_offset=1e20"], "weight_offset is 1e+20; expected a number from -1.8e+19 to 1.8e+19"),
         (["max_workgroups=٣"], "option max_workgroups is '٣'; expected a whole number"),

@@ -2,10 +2,10 @@
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/dtype.wgsl" import chunked with context %}
 {% from "lib/direct.wgsl" import where_live with context %}
-{% from "lib/write.wgsl" import tracks_amax with context %}
+{% from "lib/write.wgsl" import scaled, tracks_amax with context %}
 // y before it is rounded to its storage type.
 fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
-    return normalized{{ " * load_weight(j, thread)" if has_weight }}{{ " + load_bias(j, thread)" if has_bias }};
+    return {{ scaled("normalized", "load_weight(j, thread)", "load_bias(j, thread)") }};
 }
 {% if row_scaled or tracks_amax %}
 

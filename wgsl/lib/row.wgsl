@@ -1,5 +1,5 @@
 {#- A row: its geometry, loads and stores, and the input of the norm. -#}
-{% from "lib/dtype.wgsl" import lanes, shifted, decoded, encoded with context %}
+{% from "lib/dtype.wgsl" import lanes, shifted, rounded with context %}
 {% from "lib/direct.wgsl" import load_input with context %}
 {% include "lib/geometry.wgsl" %}
 
@@ -14,7 +14,7 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
     return {{ sum }};
 {% else %}
     let h = {{ sum }};
-    return {{ "round_float16(h)" if dtype == "float16" else decoded(dtype, encoded(dtype, "h")) }};
+    return {{ rounded(dtype, "h") }};
 {% endif %}
 }
 

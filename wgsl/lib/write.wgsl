@@ -3,10 +3,21 @@
 {% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/direct.wgsl" import unpacked_step with context %}
 {% from "lib/looped.wgsl" import looped with context %}
-{% from "lib/dtype.wgsl" import step, shifted, in_pairs, joins_words, encoded with context %}
+{% from "lib/dtype.wgsl" import step, shifted, in_pairs, joins_words, encoded, rounded with context %}
 {% set edges = ("turn * " ~ rows_per_workgroup ~ "u + " if looped else "") ~ "place / THREADS" %}
 {% macro affine(normalized, j) -%}
-{{ "affine(" ~ normalized ~ ", " ~ j ~ ", thread)" if has_weight or has_bias else normalized }}
+{{ "affine(" ~ normalized ~ ", " ~ j ~ ", thread)" if has_weight or has_bias or rounds_before_weight else normalized }}
+{%- endmacro %}
+{#- Text: y from the texts of a normalized Vec, the weight and the bias. With the option `rounding`, every operation
+    rounds its result. -#}
+{% macro scaled(normalized, weight, bias) -%}
+{% if not rounds_before_weight -%}
+{{ normalized }}{{ " * " ~ weight if has_weight }}{{ " + " ~ bias if has_bias }}
+{%- else -%}
+{% set product = rounded(dtype, normalized) -%}
+{% set product = rounded(product_dtype, product ~ " * " ~ weight) if has_weight else product -%}
+{{ rounded(product_dtype, product ~ " + " ~ bias) if has_bias else product }}
+{%- endif %}
 {%- endmacro %}
 {% set tracks_amax = out_dtype in ("float8_e4m3fn", "float8_e5m2") %}
 {% set scaling = " * row_scale" if row_scaled else (" * params.scale" if tracks_amax else "") %}
@@ -125,7 +136,7 @@
 {{ write_stats() }}
 {% for j in range(steps) %}
 {% if parameters_first is defined and parameters_first %}
-    let y{{ j }} = ({{ caller(j) | trim }}){{ " * " ~ fetched_parameter("weight", j) if has_weight }}{{ " + " ~ fetched_parameter("bias", j) if has_bias }};
+    let y{{ j }} = {{ scaled("(" ~ (caller(j) | trim) ~ ")", fetched_parameter("weight", j) if has_weight, fetched_parameter("bias", j) if has_bias) }};
 {% else %}
     let y{{ j }} = {{ affine(caller(j) | trim, step(j)) }};
 {% endif %}

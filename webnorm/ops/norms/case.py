@@ -14,7 +14,7 @@ from webnorm.op.op import Op, Task, UnsupportedProblem
 from webnorm.op.registry import options_of
 from webnorm.ops.copy.problem import RowProblem
 from webnorm.ops.norms.op import has_mean
-from webnorm.ops.norms.problem import NormOptions, NormProblem
+from webnorm.ops.norms.problem import BEFORE_WEIGHT, NormOptions, NormProblem
 from webnorm.ops.norms.reference import stats_of
 
 # --- values that rows are drawn from: normal, constant, and those that break formulas
@@ -262,6 +262,30 @@ _OPTIONS: tuple[tuple[str, str, NormOptions, float], ...] = (
         "weight-offset",
         "an offset of weight that is neither 0 nor 1",
         NormOptions(weight_offset=-0.375),
+        1.0,
+    ),
+    (
+        "rounded-early",
+        "transformers #29402: Llama rounds before it multiplies by weight, Gemma after it",
+        NormOptions(bias=False, rounding=BEFORE_WEIGHT),
+        1.0,
+    ),
+    (
+        "rounded-early-bias",
+        "ONNX: the second stage of LayerNormalization rounds the product and the sum",
+        NormOptions(rounding=BEFORE_WEIGHT),
+        1.0,
+    ),
+    (
+        "rounded-early-int8",
+        "the scale of a row of rounded values",
+        NormOptions(rounding=BEFORE_WEIGHT, weight_offset=1.0, out_dtype="int8"),
+        1.0,
+    ),
+    (
+        "rounded-early-wide",
+        "transformers #30236: with a float32 weight, only the normalized x is rounded",
+        NormOptions(rounding=BEFORE_WEIGHT, weight_dtype="float32", out_dtype="float32"),
         1.0,
     ),
     ("residual", "SkipLayerNorm: h = x + residual, given back too", NormOptions(residual=True), 1.0),

@@ -24,6 +24,7 @@ from webnorm.ops.norms.resolved import (
     Given,
     NormOutput,
     ResolvedCall,
+    Rounding,
     backward_result,
     checked,
     computed,
@@ -52,6 +53,7 @@ def layer_norm(
     residual_bias: Array | da.Array | None = None,
     zero_centered_weight: bool = False,
     weight_offset: float = 0.0,
+    rounding: Rounding = None,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
@@ -74,7 +76,7 @@ def layer_norm(
         Each process opens its own device, which WEBNORM_ADAPTER selects.
     normalized_shape, weight, bias, eps, residual_bias, zero_centered_weight, weight_offset
         As for `webnorm.layer_norm`.
-    return_stats, out_dtype, scale, max_workgroups
+    rounding, return_stats, out_dtype, scale, max_workgroups
         As for `webnorm.layer_norm`.
 
     Returns
@@ -114,6 +116,7 @@ def rms_norm(
     residual_bias: Array | da.Array | None = None,
     zero_centered_weight: bool = False,
     weight_offset: float = 0.0,
+    rounding: Rounding = None,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
@@ -129,7 +132,7 @@ def rms_norm(
         As for `webnorm.dask.layer_norm`.
     normalized_shape, weight, eps, bias, residual_bias, zero_centered_weight, weight_offset
         As for `webnorm.rms_norm`.
-    return_stats, out_dtype, scale, max_workgroups
+    rounding, return_stats, out_dtype, scale, max_workgroups
         As for `webnorm.rms_norm`.
 
     Returns

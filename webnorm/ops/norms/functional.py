@@ -22,6 +22,7 @@ from webnorm.ops.norms.resolved import (
     Given,
     NormOutput,
     Plain,
+    Rounding,
     Scaled,
     backward_result,
     computed,
@@ -105,6 +106,7 @@ def layer_norm(
     residual_bias: AnyArray | None = None,
     zero_centered_weight: bool = False,
     weight_offset: float = 0.0,
+    rounding: Rounding = None,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
@@ -141,6 +143,10 @@ def layer_norm(
         Multiply by 1 + weight. It stands for `weight_offset` 1.
     weight_offset : float, default 0.0
         Multiply by weight_offset + weight.
+    rounding : {"before_weight"}, optional
+        Round the normalized x to x's dtype before `weight` multiplies it, as Llama and ONNX do, and then the
+        product and the sum with bias. These have x's dtype, or float32 if the parameters have another dtype.
+        Default: round once, at the end, as torch does.
     return_stats : bool, default False
         Also return the statistics of the rows, which the backward pass accepts.
     out_dtype : str, numpy.dtype or type, optional
@@ -268,6 +274,7 @@ def rms_norm(
     residual_bias: AnyArray | None = None,
     zero_centered_weight: bool = False,
     weight_offset: float = 0.0,
+    rounding: Rounding = None,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
@@ -295,7 +302,7 @@ def rms_norm(
         torch.
     bias : numpy.ndarray or GpuArray, optional
         Offset with the shape and dtype of `weight`, which torch.nn.functional.rms_norm does not have.
-    residual, residual_bias, zero_centered_weight, weight_offset : optional
+    residual, residual_bias, zero_centered_weight, weight_offset, rounding : optional
         As for `layer_norm`.
     return_stats : bool, default False
         Also return rstd = 1 / sqrt(mean(x²) + eps) of each row, as `stats` of shape `leading + (1,)`.

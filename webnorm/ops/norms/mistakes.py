@@ -213,6 +213,11 @@ def _parameters(rows: NormalizationInputs) -> _Named:
         yield "divides by weight", rows.scaled(xhat, 1.0 / w, b)
         yield "takes weight twice", rows.scaled(xhat, w * w, b)
         yield from _shifted(rows, "weight", w, None)
+    if rows.problem.rounds_before_weight:
+        yield "does not round the normalized x before it multiplies by weight", rows.y(xhat)
+    elif w is not None and rows.problem.dtype != "float32":
+        early = xhat.astype(DTYPES[rows.problem.dtype]).astype(np.float64)
+        yield "rounds the normalized x before it multiplies by weight", rows.y(early)
     if b is not None:
         yield "leaves bias out", rows.scaled(xhat, w, None)
         yield "subtracts bias", rows.scaled(xhat, w, -b)

@@ -17,7 +17,7 @@ from webnorm.op.dtypes import DTYPE_NAMES, DTYPES, STORAGE, Array, read_back_fro
 from webnorm.ops.copy.problem import EPS
 from webnorm.ops.norms import functional
 from webnorm.ops.norms.problem import WEIGHT_OFFSET, NormOptions
-from webnorm.ops.norms.resolved import A, as_flag, dtype_name, leading_of, shape_of
+from webnorm.ops.norms.resolved import A, Rounding, as_flag, as_rounding, dtype_name, leading_of, shape_of
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class _Norm:
         normalized_shape: int | Sequence[int],
         zero_centered_weight: bool,
         weight_offset: float,
+        rounding: Rounding,
         dtype: Any,
         device: Device | None,
         names: Sequence[str],
@@ -50,6 +51,7 @@ class _Norm:
         centred = as_flag("zero_centered_weight", zero_centered_weight)
         offset = WEIGHT_OFFSET.number(weight_offset)
         self.zero_centered_weight = centred and "weight" in names
+        self.rounding = as_rounding("rounding", rounding)
         self.weight_offset = offset if "weight" in names else 0.0
         first = 1.0 - NormOptions(zero_centered_weight=centred, weight_offset=offset).offset
         self.dtype = DTYPES[dtype_name(dtype, known=STORAGE)]
@@ -211,7 +213,7 @@ class _Norm:
         return f"{type(self).__name__}({self.normalized_shape}, eps={self.eps}, dtype={self.dtype})"
 
     def _norm(self, x: AnyArray, return_stats: bool = False) -> Any:
-        given = {"bias": self.bias, "return_stats": return_stats, **self._settings}
+        given = {"bias": self.bias, "return_stats": return_stats, "rounding": self.rounding, **self._settings}
         return self._function(x, self.normalized_shape, self.weight, **given)
 
     @property
@@ -245,6 +247,8 @@ class LayerNorm(_Norm):
         A device from `webnorm.open_device`. Default: the shared device.
     weight_offset : float, default 0.0
         Multiply by weight_offset + weight; the weight then starts at 1 - weight_offset.
+    rounding : {"before_weight"}, optional
+        Round the normalized x before the weight multiplies it. The gradients are the same.
 
     Attributes
     ----------
@@ -290,10 +294,13 @@ class LayerNorm(_Norm):
         device: Device | None = None,
         *,
         weight_offset: float = 0.0,
+        rounding: Rounding = None,
     ) -> None:
         affine = as_flag("elementwise_affine", elementwise_affine)
         names = ["weight"] * affine + ["bias"] * (as_flag("bias", bias) and affine)
-        super().__init__(normalized_shape, zero_centered_weight, weight_offset, dtype, device, names)
+        super().__init__(
+            normalized_shape, zero_centered_weight, weight_offset, rounding, dtype, device, names
+        )
         self.eps = EPS.number(eps)
 
 
@@ -319,6 +326,8 @@ class RMSNorm(_Norm):
         A device from `webnorm.open_device`. Default: the shared device.
     weight_offset : float, default 0.0
         Multiply by weight_offset + weight; the weight then starts at 1 - weight_offset.
+    rounding : {"before_weight"}, optional
+        Round the normalized x before the weight multiplies it. The gradients are the same.
 
     Raises
     ------
@@ -349,7 +358,10 @@ class RMSNorm(_Norm):
         device: Device | None = None,
         *,
         weight_offset: float = 0.0,
+        rounding: Rounding = None,
     ) -> None:
         names = ["weight"] * as_flag("elementwise_affine", elementwise_affine)
-        super().__init__(normalized_shape, zero_centered_weight, weight_offset, dtype, device, names)
+        super().__init__(
+            normalized_shape, zero_centered_weight, weight_offset, rounding, dtype, device, names
+        )
         self.eps = None if eps is None else EPS.number(eps)

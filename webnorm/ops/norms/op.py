@@ -86,6 +86,7 @@ def _header_names(problem: NormProblem) -> dict[str, int]:
         "weight_itemsize": DTYPES[problem.weight_dtype].itemsize,
         "packed": int(used != {"float32"}),
         "is_float16": int("float16" in used),
+        "rounds_before_weight": int(problem.rounds_before_weight),
         "row_scaled": int(problem.out_dtype == "int8"),
         "capped": int(options.max_workgroups > 0),
         "has_weight_offset": int(options.offset != 0),
@@ -94,7 +95,11 @@ def _header_names(problem: NormProblem) -> dict[str, int]:
 
 
 def _template_names(problem: NormProblem) -> dict[str, str | float]:
-    return {"out_dtype": problem.out_dtype, "weight_offset": problem.options.offset}
+    return {
+        "out_dtype": problem.out_dtype,
+        "weight_offset": problem.options.offset,
+        "product_dtype": problem.product_dtype,
+    }
 
 
 def _requires(problem: NormProblem, gradient: bool) -> None:
@@ -262,7 +267,7 @@ def _op(
         # The defaults of torch: 1e-5, and for RMSNorm the machine epsilon of the type in which it computes.
         # That is float32 for all storage types since pytorch #142848; before, it was x's own type.
         scalars={"eps": 1e-5 if with_mean else float(finfo("float32").eps)},
-        more_options=_ALWAYS,
+        more_options=_ALWAYS if gradient else (*_ALWAYS, "rounding"),
         constants={"has_mean": int(with_mean)},
         gradient=gradient,
         requires=partial(_requires, gradient=gradient),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from webnorm.errors import WebnormError, shown, unknown
 from webnorm.op.dtypes import NARROWING, OF_OUTPUTS, STORAGE
@@ -12,6 +12,8 @@ from webnorm.op.options import Options
 from webnorm.op.problem import NumberRule
 from webnorm.ops.copy.problem import RowProblem
 
+# The value of the option `rounding`.
+BEFORE_WEIGHT: Final = "before_weight"
 # Sums with a weight must not overflow float32.
 _MOST_OFFSET = 2.0**64
 WEIGHT_OFFSET = NumberRule(
@@ -39,6 +41,9 @@ class NormOptions(Options):
         Both directions: multiply by 1 + weight. It is `weight_offset` 1 under another name.
     weight_offset : float
         Both directions: multiply by weight_offset + weight. Default: 0.
+    rounding : str or None
+        Forward: "before_weight" rounds the normalized x to x's type, then the product with weight, then the
+        sum with bias. None rounds once, at the end.
     weight_dtype : str or None
         Both directions: the storage type of the parameters; None for x's.
     residual : bool
@@ -67,6 +72,7 @@ class NormOptions(Options):
     bias: bool = True
     zero_centered_weight: bool = False
     weight_offset: float = 0.0
+    rounding: str | None = None
     weight_dtype: str | None = None
     residual: bool = False
     residual_bias: bool = False
@@ -77,7 +83,11 @@ class NormOptions(Options):
     dh: bool = False
 
     STORAGE_OF_TENSORS: ClassVar[frozenset[str]] = frozenset({"weight_dtype", "out_dtype"})
-    VALUES: ClassVar[Mapping[str, Sequence[str]]] = {"out_dtype": NARROWING, "weight_dtype": STORAGE}
+    VALUES: ClassVar[Mapping[str, Sequence[str]]] = {
+        "out_dtype": NARROWING,
+        "weight_dtype": STORAGE,
+        "rounding": (BEFORE_WEIGHT,),
+    }
     IGNORABLE: ClassVar[frozenset[str]] = frozenset({"weight", "bias"})
 
     def __post_init__(self) -> None:
@@ -89,6 +99,8 @@ class NormOptions(Options):
         # A number as text, and results as JSON, have no NumPy scalars and no ints.
         object.__setattr__(self, "weight_offset", WEIGHT_OFFSET.number(self.weight_offset))
         self._check_weight()
+        if self.rounding not in (None, BEFORE_WEIGHT):
+            raise unknown("rounding", self.rounding, (BEFORE_WEIGHT,))
         if self.max_workgroups < 0:
             raise WebnormError(f"max_workgroups is {shown(self.max_workgroups)}; expected 0 (no cap) or more")
 
@@ -162,3 +174,13 @@ class NormProblem(RowProblem):
     def out_dtype(self) -> str:
         """The storage type of y."""
         return self.storage("out_dtype")
+
+    @property
+    def rounds_before_weight(self) -> bool:
+        """True if the normalized x is rounded before weight multiplies it; float32 needs no rounding."""
+        return self.options.rounding is not None and self.dtype != "float32"
+
+    @property
+    def product_dtype(self) -> str:
+        """The type of x̂ * weight if x̂ is rounded first, which is float32 if the two types differ."""
+        return self.dtype if self.weight_dtype == self.dtype else "float32"

@@ -13,6 +13,7 @@ from webnorm.op.blocks import map_row_blocks
 from webnorm.op.dtypes import DTYPES, FP8, Array
 from webnorm.op.op import Expected, ExpectedOutputs, Float64Array, HeaderTerms, ToleranceFactors
 from webnorm.ops.norms.problem import NormProblem
+from webnorm.ops.norms.rounding import NEARLY_LARGEST, TIES, Computed, largest_error, scaled_and_shifted
 
 # The smallest row maximum for an int8 scale. 127 divided by it is finite in float32, and a row of zeros gets
 # a valid scale.
@@ -98,8 +99,10 @@ def forward(arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool) -
         # amax belongs to the unscaled y, so y is scaled afterwards.
         y = answers["y"]
         amax = np.max(np.abs(y.value), initial=0.0)
-        unit = np.max(y.error_scale, initial=0.0)
-        shaky = np.max(y.mean_error_scale, initial=0.0)
+        # Only nearly as large an element can exceed the largest one because a rounding differs.
+        near = ~(np.abs(y.value) < NEARLY_LARGEST * amax) if problem.rounds_before_weight else True
+        unit = np.max(y.error_scale, initial=0.0, where=near)
+        shaky = np.max(y.mean_error_scale, initial=0.0, where=near)
         answers["amax"] = Expected(
             np.array([amax, 1.0 / problem.scale]),
             np.array([unit, 1.0 / problem.scale]),
@@ -146,14 +149,14 @@ def _forward_rows(
         answers["h"] = Expected(h, np.asarray(size), np.zeros(1))
         x = arrays.get("h", h.astype(DTYPES[problem.dtype]))
     rows = normalize(x, problem.eps, has_mean)
-    y = rows.xhat * weight
-    unit = np.maximum(np.abs(weight), np.abs(y)) + np.abs(bias)
-    y = y + bias
-    shaky = rows.condition * unit
+    plain = _scaled(rows, weight, bias)
+    found = _rounded_early(rows, weight, bias, problem) if problem.rounds_before_weight else plain
+    y, unit, shaky = found.value, found.error_scale, found.mean_error_scale
     if problem.out_dtype == "int8":
-        largest = np.maximum(np.abs(y).max(axis=1, keepdims=True), SMALLEST_ROW_MAXIMUM)
-        unit_largest = unit.max(axis=1, keepdims=True)
-        shaky_largest = shaky.max(axis=1, keepdims=True)
+        size = np.abs(y)
+        largest = np.maximum(size.max(axis=1, keepdims=True), SMALLEST_ROW_MAXIMUM)
+        unit_largest = largest_error(size, unit, plain.error_scale)
+        shaky_largest = largest_error(size, shaky, plain.mean_error_scale)
         answers["y_scale"] = Expected(
             largest / INT8_MAXIMUM, unit_largest / INT8_MAXIMUM, shaky_largest / INT8_MAXIMUM
         )
@@ -163,6 +166,22 @@ def _forward_rows(
     if problem.options.return_stats:
         answers["stats"] = _stats_answer(rows, has_mean)
     return answers
+
+
+def _scaled(rows: NormalizedRows, weight: Float64Array | float, bias: Float64Array | float) -> Computed:
+    """Return y, which is rounded once, when it is stored."""
+    y = rows.xhat * weight
+    unit = np.maximum(np.abs(weight), np.abs(y)) + np.abs(bias)
+    return Computed(y + bias, unit, rows.condition * unit)
+
+
+def _rounded_early(
+    rows: NormalizedRows, weight: Float64Array | float, bias: Float64Array | float, problem: NormProblem
+) -> Computed:
+    """Return y if every operation after the normalization rounds its result."""
+    size = np.maximum(1.0, np.abs(rows.xhat))
+    xhat = Computed(rows.xhat, size, rows.condition * size)
+    return scaled_and_shifted(xhat, weight, bias, problem, HI_LO_TOLERANCE)
 
 
 def _stats_answer(rows: NormalizedRows, has_mean: bool) -> Expected:
@@ -362,4 +381,6 @@ NUMBERS = {
     "EQUAL_SHARE": EQUAL_SHARE,
     "SUM_TOLERANCE": SUM_TOLERANCE,
     "LOW_WORD": LOW_WORD,
+    "NEARLY_LARGEST": NEARLY_LARGEST,
+    "TIES": TIES,
 }

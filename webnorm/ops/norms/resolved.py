@@ -31,7 +31,7 @@ from webnorm.op.dtypes import (
 from webnorm.op.op import Op, Task, Tensor
 from webnorm.ops.copy.problem import EPS, SCALE
 from webnorm.ops.norms.op import has_mean
-from webnorm.ops.norms.problem import WEIGHT_OFFSET, NormOptions
+from webnorm.ops.norms.problem import BEFORE_WEIGHT, WEIGHT_OFFSET, NormOptions
 
 # The arguments of a public function by name. Arguments with the names of an op's inputs are its arrays. An
 # option without an array has an argument of its name, or NAME_grad if it requests a gradient.
@@ -172,6 +172,8 @@ def _option(name: str, argument: str, value: Any) -> Any:
         return None if value is None else dtype_name(value, argument)
     if name == "max_workgroups":
         return as_count(argument, value)
+    if name == "rounding":
+        return as_rounding(argument, value)
     if name == "weight_offset":
         return WEIGHT_OFFSET.number(value, argument)
     return as_flag(argument, value)
@@ -272,6 +274,15 @@ def as_count(name: str, value: int) -> int:
     return min(int(value), _MOST)
 
 
+def as_rounding(name: str, value: object) -> Rounding:
+    """Return the value; raise WebnormError if it is neither None nor "before_weight"."""
+    if value is None:
+        return None
+    if isinstance(value, str) and value == BEFORE_WEIGHT:
+        return BEFORE_WEIGHT
+    raise WebnormError(f"{name} is {shown(value)}; expected {BEFORE_WEIGHT!r}, or None to round once")
+
+
 def as_flag(name: str, value: object) -> bool:
     """Return the value as a bool; raise WebnormError if it is neither a bool nor 0 or 1."""
     if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
@@ -304,6 +315,8 @@ A = TypeVar("A", Array, GpuArray)
 # The storage types of a y without a scale, and with one.
 Plain = Literal["float32", "float16", "bfloat16"]
 Scaled = Literal["float8_e4m3fn", "float8_e5m2", "int8"]
+# The places of roundings; None for one at the end.
+Rounding = Literal["before_weight"] | None
 # One of these names, or a value that np.dtype accepts; None for x's.
 DtypeLike = str | np.dtype[Any] | type[Any] | None
 
@@ -314,6 +327,7 @@ class ForwardArguments(TypedDict, total=False):
     residual_bias: AnyArray | None
     zero_centered_weight: bool
     weight_offset: float
+    rounding: Rounding
     scale: float
     max_workgroups: int
     kernel: str | Path | None
