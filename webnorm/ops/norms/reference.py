@@ -158,7 +158,9 @@ def _forward_rows(
         unit_largest = largest_error(size, unit, plain.error_scale)
         shaky_largest = largest_error(size, shaky, plain.mean_error_scale)
         answers["y_scale"] = Expected(
-            largest / INT8_MAXIMUM, unit_largest / INT8_MAXIMUM, shaky_largest / INT8_MAXIMUM
+            largest / INT8_MAXIMUM,
+            (unit_largest / INT8_MAXIMUM).astype(np.float32),
+            (shaky_largest / INT8_MAXIMUM).astype(np.float32),
         )
         q = INT8_MAXIMUM / largest
         y, unit, shaky = y * q, (unit + unit_largest) * q, (shaky + shaky_largest) * q
