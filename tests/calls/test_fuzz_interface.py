@@ -98,6 +98,7 @@ def options(op: Op, dtype: str) -> st.SearchStrategy[NormOptions]:
             return_stats=rare,
             residual=rare,
             rounding=st.sampled_from((None, None, None, "before_weight")),
+            residual_dtype=st.sampled_from((None, None, *STORAGE)),
             out_dtype=st.sampled_from((None, None, None, None, "int8", *FP8, *STORAGE)),
             max_workgroups=st.sampled_from((0, 0, 0, 2)),
         )
@@ -109,6 +110,7 @@ def options(op: Op, dtype: str) -> st.SearchStrategy[NormOptions]:
             weight_offset=offset if one.weight and not centred else 0.0,
             # Without a weight, a gradient has x's dtype.
             weight_dtype="float32" if narrow and dtype != "float32" and one.weight else None,
+            residual_dtype=one.residual_dtype if one.residual and one.residual_dtype != dtype else None,
             residual_bias=one.residual_bias or (both and one.residual),
             out_dtype=None if one.out_dtype == dtype else one.out_dtype,
         )

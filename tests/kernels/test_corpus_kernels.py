@@ -409,6 +409,7 @@ def options_of(op: Op) -> st.SearchStrategy[NormOptions]:
         "max_workgroups": st.sampled_from([0, 1, 4]),
         "weight_offset": st.sampled_from([0.0, 1.0, -0.375]),
         "rounding": st.sampled_from([None, "before_weight"]),
+        "residual_dtype": st.sampled_from([None, "float32", "float16", "bfloat16"]),
     }
     fields = {name: choices.get(name, st.booleans()) for name in op.options}
 

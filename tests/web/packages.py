@@ -60,7 +60,14 @@ COVERING = (
         "layer_norm",
         (4099,),
         "float32",
-        ("bias=false", "zero_centered_weight", "max_workgroups=3", "out_dtype=float8_e5m2", "residual"),
+        (
+            "bias=false",
+            "zero_centered_weight",
+            "max_workgroups=3",
+            "out_dtype=float8_e5m2",
+            "residual",
+            "residual_dtype=bfloat16",
+        ),
     ),
     Export("rms_norm", (768,), "float32", ("weight_offset=-0.375", "max_workgroups=3")),
     Export("rms_norm", (199,), "float16", ("residual", "out_dtype=float8_e5m2", "weight=false")),
@@ -72,6 +79,7 @@ COVERING = (
     ),
     # Sums of three bfloat16 are so close to a tie that rounding twice gives another result.
     Export("rms_norm", (1021,), "bfloat16", ("residual", "residual_bias", "out_dtype=int8")),
+    Export("rms_norm", (66,), "float16", ("residual", "residual_dtype=float32")),
     Export("layer_norm_backward", (61, 257), "float32", ("max_workgroups=3",)),
     Export("layer_norm_backward", (199,), "float16", ("saved_stats", "dh", "residual_bias", "weight=false")),
     Export(

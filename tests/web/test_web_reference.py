@@ -325,7 +325,7 @@ def with_h(op: Op, problem: NormProblem, arrays: Mapping[str, Array]) -> Iterato
     yield dict(arrays)
     if problem.options.residual:
         h = reference.add_residual(arrays) * (1.0 + 1e-3)
-        yield {**arrays, "h": h.astype(DTYPES[problem.dtype])}
+        yield {**arrays, "h": h.astype(DTYPES[problem.input_dtype])}
 
 
 def assert_same_answers(

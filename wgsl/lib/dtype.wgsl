@@ -66,7 +66,7 @@ atomic<u32>
 {% set by_halves = software or has_residual %}
 {#- Whether the shader rounds values to float16 that it goes on computing with. -#}
 {% set early_dtypes = [dtype, product_dtype] if rounds_before_weight else [] %}
-{% set rounds_float16 = "float16" in early_dtypes or (dtype == "float16" and has_residual) %}
+{% set rounds_float16 = "float16" in early_dtypes or (input_dtype == "float16" and has_residual) %}
 {#- Text that converts a chunk to vec4<f32>, and back. -#}
 {% macro decoded(dtype, raw) -%}
 {% set function = "unpack2x16float" if dtype == "float16" and lanes == 2 else "decode_" ~ dtype -%}

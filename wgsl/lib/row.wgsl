@@ -10,11 +10,11 @@
 // h = x + residual, rounded to its storage type: the norm's input equals the stored h.
 fn load_input(row: u32, j: u32, thread: u32) -> Vec {
 {% set sum = "load_x(row, j, thread) + load_residual(row, j, thread)" ~ (" + load_residual_bias(j, thread)" if has_residual_bias else "") %}
-{% if dtype == "float32" %}
+{% if input_dtype == "float32" %}
     return {{ sum }};
 {% else %}
     let h = {{ sum }};
-    return {{ rounded(dtype, "h") }};
+    return {{ rounded(input_dtype, "h") }};
 {% endif %}
 }
 

@@ -290,6 +290,20 @@ _OPTIONS: tuple[tuple[str, str, NormOptions, float], ...] = (
     ),
     ("residual", "SkipLayerNorm: h = x + residual, given back too", NormOptions(residual=True), 1.0),
     (
+        "residual-float32",
+        "vLLM #52104: a sum that is stored in bfloat16 changes the variance, and a float32 stream does not",
+        NormOptions(residual=True, residual_dtype="float32"),
+        1.0,
+    ),
+    (
+        "residual-bfloat16",
+        "a residual stream of a narrower type than x, or of another narrow type",
+        NormOptions(
+            residual=True, residual_bias=True, residual_dtype="bfloat16", weight_dtype="float32", bias=False
+        ),
+        1.0,
+    ),
+    (
         "residual-bias",
         "SkipLayerNorm with a bias: eight buffers with the statistics",
         NormOptions(residual=True, residual_bias=True, return_stats=True),

@@ -436,6 +436,8 @@ def _drawn_options(rng: np.random.Generator, op: Op) -> NormOptions:
     chosen: dict[str, Any] = {name: rng.random() < 0.5 for name in flags}
     chosen["weight_dtype"] = _one_of(rng, None, *STORAGE)
     chosen["max_workgroups"] = _one_of(rng, 0, 0, 1, 5, 64, 1000)
+    if "residual_dtype" in op.options and chosen["residual"]:
+        chosen["residual_dtype"] = _one_of(rng, None, None, *STORAGE)
     if "rounding" in op.options:
         chosen["rounding"] = _one_of(rng, None, None, *NormOptions.VALUES["rounding"])
     if "out_dtype" in op.options:

@@ -69,7 +69,7 @@ def layer_norm(
         Array of shape `leading + normalized_shape`; float32, float16 or bfloat16. Leading dimensions may be
         unknown (nan). `normalized_shape` must lie in one chunk.
     residual : dask.array.Array, optional
-        Array of x's shape and dtype. It is rechunked to x's chunks.
+        Array of x's shape. It is rechunked to x's chunks.
     kernel : str or pathlib.Path, optional
         As for `webnorm.layer_norm`. Every process that computes blocks reads the path.
     device : None

@@ -118,7 +118,7 @@ def layer_norm(
 
     The result is y = (x - mean) / sqrt(var + eps) * weight + bias, with the biased variance. The semantics
     match torch.nn.functional.layer_norm. With `residual`, the function normalizes h = x + residual +
-    residual_bias, rounded to x's dtype. All arithmetic is float32.
+    residual_bias, rounded to residual's dtype. All arithmetic is float32.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def layer_norm(
     eps : float, default 1e-5
         Number added to the variance, 0 or more.
     residual : numpy.ndarray or GpuArray, optional
-        Array of x's shape and dtype that is added to x first.
+        Array of x's shape that is added to x first; float32, float16 or bfloat16. `h` has its dtype.
     residual_bias : numpy.ndarray or GpuArray, optional
         Vector with the shape and dtype of `weight` that is added to h: the bias of the projection that made
         x. It requires `residual`.

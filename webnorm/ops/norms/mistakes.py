@@ -123,7 +123,7 @@ def rows_of(task: Task, arrays: Mapping[str, Array], x: Float64Array | None = No
     if x is None:
         x = arrays["x"].astype(np.float64)
         if problem.options.residual:
-            h = arrays["h"] if "h" in arrays else add_residual(arrays).astype(DTYPES[problem.dtype])
+            h = arrays["h"] if "h" in arrays else add_residual(arrays).astype(DTYPES[problem.input_dtype])
             x = h.astype(np.float64)
     mean = x.mean(axis=1, keepdims=True) if has_mean(task.op) else np.zeros((len(x), 1))
     d = x - mean
@@ -292,7 +292,7 @@ def _inputs(task: Task, arrays: Mapping[str, Array]) -> _Named:
     if "residual_bias" in added:
         others["leaves residual_bias out of what it normalizes"] = exact - added["residual_bias"]
         others["normalizes x alone"] = added["x"]
-    if task.problem.dtype != "float32":
+    if task.problem.input_dtype != "float32":
         others["normalizes h before it is rounded"] = exact
     for name, x in others.items():
         rows = rows_of(task, arrays, x)

@@ -79,9 +79,10 @@ def _header_names(problem: NormProblem) -> dict[str, int]:
     dispatch if the problem has no cap.
     """
     options = problem.options
-    used = {problem.dtype, problem.out_dtype, problem.weight_dtype}
+    used = {problem.dtype, problem.input_dtype, problem.out_dtype, problem.weight_dtype}
     return {
         **row_names(problem),
+        "input_itemsize": DTYPES[problem.input_dtype].itemsize,
         "out_itemsize": DTYPES[problem.out_dtype].itemsize,
         "weight_itemsize": DTYPES[problem.weight_dtype].itemsize,
         "packed": int(used != {"float32"}),
@@ -96,6 +97,7 @@ def _header_names(problem: NormProblem) -> dict[str, int]:
 
 def _template_names(problem: NormProblem) -> dict[str, str | float]:
     return {
+        "input_dtype": problem.input_dtype,
         "out_dtype": problem.out_dtype,
         "weight_offset": problem.options.offset,
         "product_dtype": problem.product_dtype,
@@ -109,15 +111,18 @@ def _requires(problem: NormProblem, gradient: bool) -> None:
         )
     if problem.options.residual_bias and not problem.options.residual and not gradient:
         raise UnsupportedProblem("residual_bias is added to x + residual: it needs the option residual")
+    if problem.options.residual_dtype and not problem.options.residual:
+        raise UnsupportedProblem("residual_dtype is the type of residual and h: it needs the option residual")
 
 
 def _tolerance_of_h(problem: NormProblem) -> ToleranceFactors:
     """Return the tolerance of h.
 
-    The sum of two values of a narrow type is exact in float32, unless they differ much in size, and is
+    The sum of two values of one narrow type is exact in float32, unless they differ much in size, and is
     rounded once.
     """
-    if problem.dtype == "float32" or problem.options.residual_bias:
+    alike = problem.input_dtype == problem.dtype != "float32"
+    if not alike or problem.options.residual_bias:
         return ToleranceFactors(reference.SUM_TOLERANCE, 0.0, 0.0, 0.0, "two additions in float32")
     return ToleranceFactors(_DENORMAL, 0.0, 0.0, 0.0, "one rounding")
 
@@ -202,12 +207,19 @@ def _stats(access: Any, with_mean: bool, option: str) -> Tensor:
 def _norm(name: str, summary: str, with_mean: bool, starter: str) -> Op:
     tensors = (
         _rows("x", "read"),
-        _rows("residual", "read", option="residual"),
+        _rows("residual", "read", option="residual", storage="residual_dtype"),
         _parameter("residual_bias", "read", option="residual_bias"),
         _parameter("weight", "read", option="weight"),
         _parameter("bias", "read", option="bias"),
         _rows("y", "read_write", storage="out_dtype"),
-        _rows("h", "read_write", option="residual", feeds=True, tolerance=_tolerance_of_h),
+        _rows(
+            "h",
+            "read_write",
+            option="residual",
+            storage="residual_dtype",
+            feeds=True,
+            tolerance=_tolerance_of_h,
+        ),
         _stats("read_write", with_mean, "return_stats"),
         _rows(
             "y_scale", "read_write", shape=("rows", 1), storage="float32", only_for=("out_dtype", ("int8",))

@@ -48,6 +48,8 @@ class NormOptions(Options):
         Both directions: the storage type of the parameters; None for x's.
     residual : bool
         Forward: normalize h = x + residual, and return h.
+    residual_dtype : str or None
+        Forward: the storage type of residual and h; None for x's.
     residual_bias : bool
         Forward: add a vector to h, the bias of the projection that made x. Backward: return its gradient.
     return_stats : bool
@@ -75,6 +77,7 @@ class NormOptions(Options):
     rounding: str | None = None
     weight_dtype: str | None = None
     residual: bool = False
+    residual_dtype: str | None = None
     residual_bias: bool = False
     return_stats: bool = False
     out_dtype: str | None = None
@@ -82,18 +85,20 @@ class NormOptions(Options):
     saved_stats: bool = False
     dh: bool = False
 
-    STORAGE_OF_TENSORS: ClassVar[frozenset[str]] = frozenset({"weight_dtype", "out_dtype"})
+    STORAGE_OF_TENSORS: ClassVar[frozenset[str]] = frozenset({"weight_dtype", "residual_dtype", "out_dtype"})
     VALUES: ClassVar[Mapping[str, Sequence[str]]] = {
         "out_dtype": NARROWING,
         "weight_dtype": STORAGE,
+        "residual_dtype": STORAGE,
         "rounding": (BEFORE_WEIGHT,),
     }
     IGNORABLE: ClassVar[frozenset[str]] = frozenset({"weight", "bias"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.weight_dtype is not None and self.weight_dtype not in STORAGE:
-            raise unknown("weight_dtype", self.weight_dtype, STORAGE, elsewhere=OF_OUTPUTS)
+        for name in ("weight_dtype", "residual_dtype"):
+            if getattr(self, name) not in (None, *STORAGE):
+                raise unknown(name, getattr(self, name), STORAGE, elsewhere=OF_OUTPUTS)
         if self.out_dtype is not None and self.out_dtype not in NARROWING:
             raise unknown("out_dtype", self.out_dtype, NARROWING)
         # A number as text, and results as JSON, have no NumPy scalars and no ints.
@@ -174,6 +179,11 @@ class NormProblem(RowProblem):
     def out_dtype(self) -> str:
         """The storage type of y."""
         return self.storage("out_dtype")
+
+    @property
+    def input_dtype(self) -> str:
+        """The storage type of the norm's input, which is h with a residual, or else x."""
+        return self.storage("residual_dtype") if self.options.residual else self.dtype
 
     @property
     def rounds_before_weight(self) -> bool:

@@ -147,7 +147,7 @@ def _forward_rows(
         h = add_residual(arrays)
         size = sum(np.abs(arrays[name].astype(np.float64)) for name in ADDED if name in arrays)
         answers["h"] = Expected(h, np.asarray(size), np.zeros(1))
-        x = arrays.get("h", h.astype(DTYPES[problem.dtype]))
+        x = arrays.get("h", h.astype(DTYPES[problem.input_dtype]))
     rows = normalize(x, problem.eps, has_mean)
     plain = _scaled(rows, weight, bias)
     found = _rounded_early(rows, weight, bias, problem) if problem.rounds_before_weight else plain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from operator import itemgetter
 from pathlib import Path
@@ -123,6 +123,8 @@ def checked(op: Op, given: Given) -> ResolvedCall:
     eps = None if given["eps"] is None and not has_mean(op) else EPS.number(given["eps"])
     scale = SCALE.number(given.get("scale", 1.0))
     options = NormOptions(weight_dtype=weight_dtype, **_options(op, given, arrays))
+    if "residual" in arrays and arrays["residual"].dtype != x.dtype:
+        options = replace(options, residual_dtype=DTYPE_NAMES[arrays["residual"].dtype])
     problem = op.problem(
         math.prod(leading),
         math.prod(shape),
@@ -145,7 +147,7 @@ def _rows(op: Op, given: Given, leading: tuple[int, ...]) -> dict[str, AnyArray]
             if array is None and tensor.option is not None:
                 continue
             if tensor.wide:
-                check_like_x(tensor.name, array, given["x"])
+                check_like_x(tensor.name, array, given["x"], own_dtype=tensor.storage != "dtype")
             else:
                 check_stats(array, leading, *map(int, tensor.inner_shape))
             found[tensor.name] = array
@@ -159,7 +161,7 @@ def _options(op: Op, given: Given, arrays: Mapping[str, AnyArray]) -> dict[str, 
     for name in op.options:
         if name in brought:
             found[name] = brought[name] in arrays
-        elif name != "weight_dtype":
+        elif name not in ("weight_dtype", "residual_dtype"):
             argument = name if name in given else f"{name}_grad"
             found[name] = _option(name, argument, given[argument])
     if found.get("out_dtype") == DTYPE_NAMES[arrays["x"].dtype]:
@@ -217,12 +219,15 @@ def leading_of(x: AnyArray, shape: tuple[int, ...], name: str = "x") -> tuple[in
     return x.shape[:leading]
 
 
-def check_like_x(name: str, array: AnyArray, x: AnyArray) -> None:
-    """Raise WebnormError if an array does not have x's shape and dtype."""
-    check_array(name, array)
+def check_like_x(name: str, array: AnyArray, x: AnyArray, own_dtype: bool = False) -> None:
+    """Raise WebnormError if an array does not have x's shape, and x's dtype or a storage type of its own."""
+    if own_dtype:
+        check_array_type(name, array, known=STORAGE)
+    else:
+        check_array(name, array)
     if array.shape != x.shape:
         raise WebnormError(f"{name} has shape {array.shape}; expected x's {x.shape}")
-    if array.dtype != x.dtype:
+    if array.dtype != x.dtype and not own_dtype:
         expected = expected_dtype(name, array.dtype, [DTYPE_NAMES[x.dtype]], f"x's {x.dtype}")
         raise WebnormError(f"{name} has dtype {dtype_text(array.dtype)}; {expected}")
 
@@ -358,7 +363,8 @@ class NormOutput(Generic[A]):
     y : numpy.ndarray or GpuArray
         The normalized array, of x's shape.
     h : numpy.ndarray, GpuArray or None
-        x + residual + residual_bias, of x's shape and dtype. Pass it to the next residual connection.
+        x + residual + residual_bias, of x's shape and residual's dtype. Pass it to the next residual
+        connection.
     stats : numpy.ndarray, GpuArray or None
         Statistics of every row, float32. LayerNorm: mean, mean_low and rstd, of shape `leading + (3,)`.
         RMSNorm: rstd, of shape `leading + (1,)`. The backward pass accepts them unchanged.

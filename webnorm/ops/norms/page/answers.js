@@ -131,7 +131,7 @@ export function forward(arrays, problem) {
   let { x } = arrays;
   if (options.residual) {
     answers.h = addResidual(arrays, problem);
-    x = arrays.h ?? answers.h.value.map((h) => asStored(h, problem.dtype));
+    x = arrays.h ?? answers.h.value.map((h) => asStored(h, options.residual_dtype ?? problem.dtype));
   }
   const y = (answers.y = blank([rows, cols], Float32Array));
   if (options.return_stats) answers.stats = blank([rows, has_mean ? 2 : 1]);
