@@ -74,6 +74,11 @@ class Options:
         return cls(**dict.fromkeys(cls.IGNORABLE, False))
 
     @property
+    def counts(self) -> dict[str, int]:
+        """The options that are counts, by name."""
+        return {name: value for name, value in vars(self).items() if type(value) is int}
+
+    @property
     def set_names(self) -> frozenset[str]:
         """The names of the options whose values differ from their defaults."""
         return frozenset(field.name for field in fields(self) if getattr(self, field.name) != field.default)

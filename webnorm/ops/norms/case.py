@@ -379,6 +379,16 @@ OPTION_CASES: tuple[NormCase, ...] = (
         1e-5,
         options=NormOptions(residual=True, residual_bias=True, weight_dtype="float32"),
     ),
+    *(
+        of_normal(
+            f"int8-blocks-{block}-{cols}",
+            "a scale for each block of columns, as dot4I8Packed wants it; the last block may be narrower",
+            (11, cols),
+            mean=20.0,
+            options=NormOptions(out_dtype="int8", scale_block=block, residual=block == 64),
+        )
+        for block, cols in ((32, 256), (32, 100), (64, 2052), (128, 260), (128, 12))
+    ),
     NormCase(
         "int8-zeros",
         "a row of zeros has a scale too",

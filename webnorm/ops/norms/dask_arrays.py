@@ -57,6 +57,7 @@ def layer_norm(
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
+    scale_block: int = 0,
     max_workgroups: int = 0,
     kernel: str | Path | None = None,
     device: None = None,
@@ -76,7 +77,7 @@ def layer_norm(
         Each process opens its own device, which WEBNORM_ADAPTER selects.
     normalized_shape, weight, bias, eps, residual_bias, zero_centered_weight, weight_offset
         As for `webnorm.layer_norm`.
-    rounding, return_stats, out_dtype, scale, max_workgroups
+    rounding, return_stats, out_dtype, scale, scale_block, max_workgroups
         As for `webnorm.layer_norm`.
 
     Returns
@@ -120,6 +121,7 @@ def rms_norm(
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
+    scale_block: int = 0,
     max_workgroups: int = 0,
     kernel: str | Path | None = None,
     device: None = None,
@@ -132,7 +134,7 @@ def rms_norm(
         As for `webnorm.dask.layer_norm`.
     normalized_shape, weight, eps, bias, residual_bias, zero_centered_weight, weight_offset
         As for `webnorm.rms_norm`.
-    rounding, return_stats, out_dtype, scale, max_workgroups
+    rounding, return_stats, out_dtype, scale, scale_block, max_workgroups
         As for `webnorm.rms_norm`.
 
     Returns
@@ -249,6 +251,8 @@ def _lazy(name: str, given: Given) -> dict[str, da.Array]:
     rows = x.chunks[: x.ndim - len(shape)]
     # The graph contains the checked values, since an argument may be an int of thousands of digits.
     read = {"normalized_shape": shape, "max_workgroups": problem.options.max_workgroups}
+    if "scale_block" in given:
+        read["scale_block"] = problem.options.scale_block
     records = _records(op, _arrays(resolved, given, rows), {**given, **read}, len(rows))
     found = {}
     for tensor in op.outputs(problem):

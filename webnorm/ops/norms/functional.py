@@ -110,6 +110,7 @@ def layer_norm(
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
+    scale_block: int = 0,
     max_workgroups: int = 0,
     kernel: str | Path | None = None,
     device: Device | None = None,
@@ -154,6 +155,8 @@ def layer_norm(
         y has one scale per row. Default: x's dtype.
     scale : float, default 1.0
         Factor that multiplies a float8 y before it is rounded.
+    scale_block : int, default 0
+        Number of columns that share a scale of an int8 y: 32, 64 or 128; 0 for a scale per row.
     max_workgroups : int, default 0
         Largest number of workgroups to dispatch, which leaves room for other work on the device. 0 is no
         limit.
@@ -278,6 +281,7 @@ def rms_norm(
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
+    scale_block: int = 0,
     max_workgroups: int = 0,
     kernel: str | Path | None = None,
     device: Device | None = None,
@@ -306,7 +310,7 @@ def rms_norm(
         As for `layer_norm`.
     return_stats : bool, default False
         Also return rstd = 1 / sqrt(mean(x²) + eps) of each row, as `stats` of shape `leading + (1,)`.
-    out_dtype, scale, max_workgroups, kernel, device : optional
+    out_dtype, scale, scale_block, max_workgroups, kernel, device : optional
         As for `layer_norm`.
 
     Returns

@@ -23,6 +23,7 @@ from webnorm.ops.norms.reference import (
     add_residual,
     applied_parameters,
 )
+from webnorm.ops.norms.rounding import block_maxima, of_columns
 
 # The outputs that a mistake changes, before they are rounded to their storage types. NaN stands for undefined
 # values, such as reads past the last row.
@@ -343,8 +344,10 @@ def _stored(y: Float64Array, problem: NormProblem) -> Wrong:
         amax = np.array([np.max(np.abs(y), initial=0.0), 1.0 / problem.scale])
         return {"y": y * problem.scale, "amax": amax}
     if problem.out_dtype == "int8":
-        largest = np.maximum(np.abs(y).max(axis=1, keepdims=True), SMALLEST_ROW_MAXIMUM)
-        return {"y": y * (INT8_MAXIMUM / largest), "y_scale": largest / INT8_MAXIMUM}
+        block = problem.options.scale_block or problem.cols
+        largest = np.maximum(block_maxima(np.abs(y), block), SMALLEST_ROW_MAXIMUM)
+        factor = of_columns(INT8_MAXIMUM / largest, problem.cols, block)
+        return {"y": y * factor, "y_scale": largest / INT8_MAXIMUM}
     return {"y": y}
 
 
@@ -365,12 +368,15 @@ def _storing(y: Float64Array, problem: NormProblem) -> dict[str, Wrong]:
         return {}
     stored = _stored(y, problem)
     largest = stored["y_scale"] * INT8_MAXIMUM
+    block = problem.options.scale_block or problem.cols
+    by_column = of_columns(largest, problem.cols, block)
+    signed = block_maxima(y, block)
     return {
-        "scales rows to 128": {"y": y * 128.0 / largest},
-        "takes the first row's scale for all rows": {"y": y * INT8_MAXIMUM / largest[:1]},
+        "scales rows to 128": {"y": y * 128.0 / by_column},
+        "takes the first row's scale for all rows": {"y": y * INT8_MAXIMUM / by_column[:1]},
         "takes the largest y instead of |y|": {
-            "y": y * INT8_MAXIMUM / y.max(axis=1, keepdims=True),
-            "y_scale": y.max(axis=1, keepdims=True) / INT8_MAXIMUM,
+            "y": y * INT8_MAXIMUM / of_columns(signed, problem.cols, block),
+            "y_scale": signed / INT8_MAXIMUM,
         },
         "gives the inverse of y_scale": {"y_scale": 1.0 / stored["y_scale"]},
         "gives the row's largest |y| for y_scale": {"y_scale": largest},

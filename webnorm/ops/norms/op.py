@@ -88,7 +88,8 @@ def _header_names(problem: NormProblem) -> dict[str, int]:
         "packed": int(used != {"float32"}),
         "is_float16": int("float16" in used),
         "rounds_before_weight": int(problem.rounds_before_weight),
-        "row_scaled": int(problem.out_dtype == "int8"),
+        "row_scaled": int(problem.out_dtype == "int8" and not options.scale_block),
+        "scale_block": options.scale_block,
         "capped": int(options.max_workgroups > 0),
         "has_weight_offset": int(options.offset != 0),
         "max_workgroups": options.max_workgroups or _NO_CAP,
@@ -109,10 +110,22 @@ def _requires(problem: NormProblem, gradient: bool) -> None:
         raise UnsupportedProblem(
             f"scale is {problem.scale}; it needs an out_dtype of float8, such as out_dtype=float8_e4m3fn"
         )
+    if problem.options.scale_block:
+        _requires_of_blocks(problem)
     if problem.options.residual_bias and not problem.options.residual and not gradient:
         raise UnsupportedProblem("residual_bias is added to x + residual: it needs the option residual")
     if problem.options.residual_dtype and not problem.options.residual:
         raise UnsupportedProblem("residual_dtype is the type of residual and h: it needs the option residual")
+
+
+def _requires_of_blocks(problem: NormProblem) -> None:
+    block = problem.options.scale_block
+    if problem.out_dtype != "int8":
+        raise UnsupportedProblem(f"scale_block is {block}; it needs out_dtype=int8")
+    if problem.cols % 4:
+        raise UnsupportedProblem(
+            f"cols is {problem.cols}; with scale_block, rows need whole words of int8: a multiple of 4"
+        )
 
 
 def _tolerance_of_h(problem: NormProblem) -> ToleranceFactors:
@@ -222,7 +235,11 @@ def _norm(name: str, summary: str, with_mean: bool, starter: str) -> Op:
         ),
         _stats("read_write", with_mean, "return_stats"),
         _rows(
-            "y_scale", "read_write", shape=("rows", 1), storage="float32", only_for=("out_dtype", ("int8",))
+            "y_scale",
+            "read_write",
+            shape=("rows", "ceil_div(cols, scale_block if scale_block else cols)"),
+            storage="float32",
+            only_for=("out_dtype", ("int8",)),
         ),
         Tensor(
             "amax",
@@ -279,7 +296,7 @@ def _op(
         # The defaults of torch: 1e-5, and for RMSNorm the machine epsilon of the type in which it computes.
         # That is float32 for all storage types since pytorch #142848; before, it was x's own type.
         scalars={"eps": 1e-5 if with_mean else float(finfo("float32").eps)},
-        more_options=_ALWAYS if gradient else (*_ALWAYS, "rounding"),
+        more_options=_ALWAYS if gradient else (*_ALWAYS, "rounding", "scale_block"),
         constants={"has_mean": int(with_mean)},
         gradient=gradient,
         requires=partial(_requires, gradient=gradient),

@@ -14,6 +14,8 @@ from webnorm.ops.copy.problem import RowProblem
 
 # The value of the option `rounding`.
 BEFORE_WEIGHT: Final = "before_weight"
+# The columns that share a scale; 0 for all columns of a row.
+SCALE_BLOCKS = (0, 32, 64, 128)
 # Sums with a weight must not overflow float32.
 _MOST_OFFSET = 2.0**64
 WEIGHT_OFFSET = NumberRule(
@@ -56,6 +58,8 @@ class NormOptions(Options):
         Forward: return mean and rstd.
     out_dtype : str or None
         Forward: the storage type of y; None for x's. float8 has one scale, and int8 has a scale per row.
+    scale_block : int
+        Forward: the columns of y that share a scale of int8: 32, 64 or 128; 0 for a scale per row.
     max_workgroups : int
         Both directions: the largest number of workgroups, which leaves room for other work; 0 for no limit.
     saved_stats : bool
@@ -81,6 +85,7 @@ class NormOptions(Options):
     residual_bias: bool = False
     return_stats: bool = False
     out_dtype: str | None = None
+    scale_block: int = 0
     max_workgroups: int = 0
     saved_stats: bool = False
     dh: bool = False
@@ -106,6 +111,11 @@ class NormOptions(Options):
         self._check_weight()
         if self.rounding not in (None, BEFORE_WEIGHT):
             raise unknown("rounding", self.rounding, (BEFORE_WEIGHT,))
+        if self.scale_block not in SCALE_BLOCKS:
+            known = ", ".join(map(str, SCALE_BLOCKS[1:]))
+            raise WebnormError(
+                f"scale_block is {shown(self.scale_block)}; expected {known}, or 0 for a scale per row"
+            )
         if self.max_workgroups < 0:
             raise WebnormError(f"max_workgroups is {shown(self.max_workgroups)}; expected 0 (no cap) or more")
 

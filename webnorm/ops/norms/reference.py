@@ -13,7 +13,15 @@ from webnorm.op.blocks import map_row_blocks
 from webnorm.op.dtypes import DTYPES, FP8, Array
 from webnorm.op.op import Expected, ExpectedOutputs, Float64Array, HeaderTerms, ToleranceFactors
 from webnorm.ops.norms.problem import NormProblem
-from webnorm.ops.norms.rounding import NEARLY_LARGEST, TIES, Computed, largest_error, scaled_and_shifted
+from webnorm.ops.norms.rounding import (
+    NEARLY_LARGEST,
+    TIES,
+    Computed,
+    block_maxima,
+    largest_error,
+    of_columns,
+    scaled_and_shifted,
+)
 
 # The smallest row maximum for an int8 scale. 127 divided by it is finite in float32, and a row of zeros gets
 # a valid scale.
@@ -153,14 +161,17 @@ def _forward_rows(
     found = _rounded_early(rows, weight, bias, problem) if problem.rounds_before_weight else plain
     y, unit, shaky = found.value, found.error_scale, found.mean_error_scale
     if problem.out_dtype == "int8":
-        size = np.abs(y)
-        largest = np.maximum(size.max(axis=1, keepdims=True), SMALLEST_ROW_MAXIMUM)
-        unit_largest = largest_error(size, unit, plain.error_scale)
-        shaky_largest = largest_error(size, shaky, plain.mean_error_scale)
+        size, block = np.abs(y), problem.options.scale_block or problem.cols
+        largest = np.maximum(block_maxima(size, block), SMALLEST_ROW_MAXIMUM)
+        unit_largest = largest_error(size, unit, plain.error_scale, block)
+        shaky_largest = largest_error(size, shaky, plain.mean_error_scale, block)
         answers["y_scale"] = Expected(
             largest / INT8_MAXIMUM,
             (unit_largest / INT8_MAXIMUM).astype(np.float32),
             (shaky_largest / INT8_MAXIMUM).astype(np.float32),
+        )
+        largest, unit_largest, shaky_largest = (
+            of_columns(one, problem.cols, block) for one in (largest, unit_largest, shaky_largest)
         )
         q = INT8_MAXIMUM / largest
         y, unit, shaky = y * q, (unit + unit_largest) * q, (shaky + shaky_largest) * q

@@ -31,7 +31,7 @@ from webnorm.op.dtypes import (
 from webnorm.op.op import Op, Task, Tensor
 from webnorm.ops.copy.problem import EPS, SCALE
 from webnorm.ops.norms.op import has_mean
-from webnorm.ops.norms.problem import BEFORE_WEIGHT, WEIGHT_OFFSET, NormOptions
+from webnorm.ops.norms.problem import BEFORE_WEIGHT, WEIGHT_OFFSET, NormOptions, NormProblem
 
 # The arguments of a public function by name. Arguments with the names of an op's inputs are its arrays. An
 # option without an array has an argument of its name, or NAME_grad if it requests a gradient.
@@ -134,7 +134,7 @@ def checked(op: Op, given: Given) -> ResolvedCall:
         eps=eps,
         scale=scale,
     )
-    shapes = {tensor.name: _shape(tensor, leading, shape) for tensor in op.outputs(problem)}
+    shapes = {tensor.name: _shape(tensor, problem, leading, shape) for tensor in op.outputs(problem)}
     return ResolvedCall(Task(op, problem), tuple(arrays), shapes)
 
 
@@ -172,7 +172,7 @@ def _options(op: Op, given: Given, arrays: Mapping[str, AnyArray]) -> dict[str, 
 def _option(name: str, argument: str, value: Any) -> Any:
     if name == "out_dtype":
         return None if value is None else dtype_name(value, argument)
-    if name == "max_workgroups":
+    if name in ("max_workgroups", "scale_block"):
         return as_count(argument, value)
     if name == "rounding":
         return as_rounding(argument, value)
@@ -181,8 +181,12 @@ def _option(name: str, argument: str, value: Any) -> Any:
     return as_flag(argument, value)
 
 
-def _shape(tensor: Tensor, leading: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    own = shape if tensor.wide else tuple(map(int, tensor.inner_shape))
+def _shape(
+    tensor: Tensor, problem: NormProblem, leading: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[int, ...]:
+    own = shape if tensor.wide else tensor.shape_in(problem)[int(tensor.batched) :]
+    if tensor.name == "y_scale" and not problem.options.scale_block:
+        own = ()
     return (*leading, *own) if tensor.batched else own
 
 
@@ -334,6 +338,7 @@ class ForwardArguments(TypedDict, total=False):
     weight_offset: float
     rounding: Rounding
     scale: float
+    scale_block: int
     max_workgroups: int
     kernel: str | Path | None
     device: Device | None
@@ -369,7 +374,8 @@ class NormOutput(Generic[A]):
         Statistics of every row, float32. LayerNorm: mean, mean_low and rstd, of shape `leading + (3,)`.
         RMSNorm: rstd, of shape `leading + (1,)`. The backward pass accepts them unchanged.
     y_scale : numpy.ndarray, GpuArray or None
-        float32 of shape `leading`, with an int8 y: y * y_scale[..., None] approximates the norm.
+        float32 of shape `leading`, with an int8 y: y * y_scale[..., None] approximates the norm. With
+        `scale_block` it is of shape `leading + (blocks,)`.
     amax : numpy.ndarray, GpuArray or None
         float32 of shape (1,), with a float8 y: the largest absolute value of y before `scale` was applied.
     scale_inv : numpy.ndarray, GpuArray or None
@@ -422,9 +428,6 @@ def forward_result(found: dict[str, Any]) -> AnyArray | NormOutput[Any]:
     y: AnyArray = found["y"]
     if len(found) == 1:
         return y
-    if "y_scale" in found:
-        one = found["y_scale"]
-        found["y_scale"] = one.reshape(one.shape[:-1]) if isinstance(one, GpuArray) else one[..., 0]
     if "amax" in found:
         both = found["amax"]
         parts = both.split((1, 1)) if isinstance(both, GpuArray) else (both[:1], both[1:])

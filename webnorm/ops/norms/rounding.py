@@ -73,12 +73,23 @@ def scaled_and_shifted(
     return product.plus(bias).rounded(dtype, least) if problem.options.bias else product
 
 
-def largest_error(size: Array, errors: Array, plain: Array) -> Array:
-    """Return the error scale of the largest |y| of each row, (rows, 1).
+def block_maxima(values: Array, block: int) -> Array:
+    """Return the maximum of each block of columns, (rows, blocks); the last block may be narrower."""
+    maxima: Array = np.maximum.reduceat(values, np.arange(0, values.shape[1], block), axis=1)
+    return maxima
+
+
+def of_columns(blocks: Array, cols: int, block: int) -> Array:
+    """Return the value of its block for each column, (rows, cols)."""
+    return np.repeat(blocks, block, axis=1)[:, :cols]
+
+
+def largest_error(size: Array, errors: Array, plain: Array, block: int) -> Array:
+    """Return the error scale of the largest |y| of each block of columns, (rows, blocks).
 
     Only elements that are nearly as large can exceed it because a rounding differs; `plain` are the errors of
     all elements without roundings.
     """
-    near = ~(size < NEARLY_LARGEST * size.max(axis=1, keepdims=True))
-    largest: Array = np.maximum(np.where(near, errors, 0.0), plain).max(axis=1, keepdims=True)
-    return largest
+    largest = of_columns(block_maxima(size, block), size.shape[1], block)
+    near = ~(size < NEARLY_LARGEST * largest)
+    return block_maxima(np.maximum(np.where(near, errors, 0.0), plain), block)

@@ -135,7 +135,8 @@ export function forward(arrays, problem) {
   }
   const y = (answers.y = blank([rows, cols], Float32Array));
   if (options.return_stats) answers.stats = blank([rows, has_mean ? 2 : 1]);
-  if (outDtype === "int8") answers.y_scale = blank([rows, 1]);
+  const block = options.scale_block || cols;
+  if (outDtype === "int8") answers.y_scale = blank([rows, Math.ceil(cols / block)]);
   const early = earlyTypes(problem);
   const plain = blank([cols]);
   const exact = early ? blank([cols]) : plain;
@@ -146,11 +147,15 @@ export function forward(arrays, problem) {
     if (answers.stats) putStats(answers.stats, row, found, has_mean);
     putPlain(plain, xhat, weight, bias, found.condition);
     if (early) putRoundedEarly(exact, xhat, weight, bias, found.condition, early);
-    const { q, error_scale, mean_error_scale } = answers.y_scale ? int8Sizes(answers.y_scale, row, exact, plain) : UNSCALED;
-    for (let j = 0; j < cols; j++) {
-      y.value[start + j] = exact.value[j] * q;
-      y.error_scale[start + j] = (exact.error_scale[j] + error_scale) * q;
-      y.mean_error_scale[start + j] = (exact.mean_error_scale[j] + mean_error_scale) * q;
+    for (let first = 0; first < cols; first += block) {
+      const end = Math.min(first + block, cols);
+      const at = row * Math.ceil(cols / block) + first / block;
+      const sizes = answers.y_scale ? int8Sizes(answers.y_scale, at, exact, plain, first, end) : UNSCALED;
+      for (let j = first; j < end; j++) {
+        y.value[start + j] = exact.value[j] * sizes.q;
+        y.error_scale[start + j] = (exact.error_scale[j] + sizes.error_scale) * sizes.q;
+        y.mean_error_scale[start + j] = (exact.mean_error_scale[j] + sizes.mean_error_scale) * sizes.q;
+      }
     }
   }
   if (outDtype.startsWith("float8")) {
@@ -226,19 +231,20 @@ function rounded({ value, error_scale, mean_error_scale }, dtype) {
   };
 }
 
-/** The row's largest |y| is its scale. An error of the scale affects every element. */
-function int8Sizes(scale, row, exact, plain) {
-  const top = exact.value.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+/** The largest |y| of a block of columns is its scale. An error of the scale affects every element of the block. */
+function int8Sizes(scale, at, exact, plain, first, end) {
+  let top = 0;
+  for (let j = first; j < end; j++) top = Math.max(top, Math.abs(exact.value[j]));
   const largest = Math.max(top, SMALLEST_ROW_MAXIMUM);
   let [error_scale, mean_error_scale] = [0, 0];
-  for (let j = 0; j < exact.value.length; j++) {
+  for (let j = first; j < end; j++) {
     const near = Math.abs(exact.value[j]) < NEARLY_LARGEST * top ? plain : exact;
     error_scale = Math.max(error_scale, near.error_scale[j], plain.error_scale[j]);
     mean_error_scale = Math.max(mean_error_scale, near.mean_error_scale[j], plain.mean_error_scale[j]);
   }
-  scale.value[row] = largest / INT8_MAXIMUM;
-  scale.error_scale[row] = error_scale / INT8_MAXIMUM;
-  scale.mean_error_scale[row] = mean_error_scale / INT8_MAXIMUM;
+  scale.value[at] = largest / INT8_MAXIMUM;
+  scale.error_scale[at] = error_scale / INT8_MAXIMUM;
+  scale.mean_error_scale[at] = mean_error_scale / INT8_MAXIMUM;
   return { q: INT8_MAXIMUM / largest, error_scale, mean_error_scale };
 }
 
