@@ -118,6 +118,7 @@ FORWARD_OPTIONS: dict[str, tuple[str, NormOptions, float]] = {
     "weight-offset": ("float16", NormOptions(weight_offset=-0.375), 1.0),
     "residual-float32": ("float16", NormOptions(residual=True, residual_dtype="float32"), 1.0),
     "residual-narrow": ("float32", NormOptions(residual=True, residual_dtype="bfloat16"), 1.0),
+    "int8-blocks": ("float16", NormOptions(out_dtype="int8", scale_block=32), 1.0),
     "rounding": ("bfloat16", NormOptions(rounding="before_weight"), 1.0),
     "float8_e4m3fn": ("float16", NormOptions(out_dtype="float8_e4m3fn"), 8.0),
     "float8_e5m2": ("float32", NormOptions(out_dtype="float8_e5m2", bias=False), 0.5),
@@ -147,6 +148,7 @@ def test_options(op: str, name: str, device: Device) -> None:
         return_stats=options.return_stats,
         out_dtype=options.out_dtype and DTYPES[options.out_dtype],
         scale=scale,
+        scale_block=options.scale_block,
         max_workgroups=options.max_workgroups,
     )
     alone = options.out_dtype in (None, "float32") and not (options.return_stats or options.residual)
@@ -169,8 +171,8 @@ def test_options(op: str, name: str, device: Device) -> None:
         assert (output.mean is None) == (output.mean_low is None) == (op == "rms_norm")
         np.testing.assert_array_equal(output.rstd.ravel(), got["stats"][:, -1])
     if output.y_scale is not None:
-        assert output.y_scale.shape == (2, 3)
-        got["y_scale"] = output.y_scale.reshape(6, 1)
+        assert output.y_scale.shape == ((2, 3, 2) if options.scale_block else (2, 3))
+        got["y_scale"] = output.y_scale.reshape(6, -1)
     if output.amax is not None and output.scale_inv is not None:
         assert output.amax.shape == output.scale_inv.shape == (1,)
         got["amax"] = np.concatenate([output.amax, output.scale_inv])
@@ -355,6 +357,9 @@ def test_a_kernel_file_that_was_edited_is_compiled_anew(device: Device, tmp_path
         ({"residual_bias": normal(3)}, "residual_bias is added to x + residual"),
         ({"zero_centered_weight": True}, "zero_centered_weight is True, but there is no weight"),
         ({"rounding": "once"}, "rounding is 'once'; expected 'before_weight', or None to round once"),
+        ({"scale_block": 32}, "scale_block is 32; it needs out_dtype=int8"),
+        ({"scale_block": 16, "out_dtype": "int8"}, "scale_block is 16; expected 32, 64, 128, or 0"),
+        ({"scale_block": 32, "out_dtype": "int8"}, "cols is 3; with scale_block, rows need whole words"),
         ({"weight_offset": 0.5}, "weight_offset is 0.5, but there is no weight"),
         ({"weight_offset": "1"}, "weight_offset is '1'; expected a number from -1.8e+19 to 1.8e+19"),
         ({"weight_offset": float("nan")}, "weight_offset is nan; expected a number from"),

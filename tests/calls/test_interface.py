@@ -41,6 +41,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = {
             "return_stats",
             "out_dtype",
             "scale",
+            "scale_block",
             "max_workgroups",
             "kernel",
             "device",

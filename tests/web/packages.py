@@ -54,6 +54,8 @@ COVERING = (
     Export("layer_norm", (1023,), "float32", ("residual", "residual_bias", "return_stats")),
     Export("layer_norm", (70,), "bfloat16", ("out_dtype=float8_e4m3fn", "weight_dtype=float32"), 16.0),
     Export("layer_norm", (3,), "float16", ("out_dtype=int8", "weight=false")),
+    Export("layer_norm", (68, 256), "float16", ("out_dtype=int8", "scale_block=32")),
+    Export("rms_norm", (260,), "float32", ("out_dtype=int8", "scale_block=128")),
     Export("layer_norm", (1025,), "bfloat16", ("weight=false", "bias=false")),
     # float32 rows of this length have shaders with 1024 invocations.
     Export(

@@ -387,7 +387,7 @@ OPTION_CASES: tuple[NormCase, ...] = (
             mean=20.0,
             options=NormOptions(out_dtype="int8", scale_block=block, residual=block == 64),
         )
-        for block, cols in ((32, 256), (32, 100), (64, 2052), (128, 260), (128, 12))
+        for block, cols in ((32, 256), (32, 100), (64, 516), (128, 260), (128, 12))
     ),
     NormCase(
         "int8-zeros",

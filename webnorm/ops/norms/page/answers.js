@@ -147,16 +147,7 @@ export function forward(arrays, problem) {
     if (answers.stats) putStats(answers.stats, row, found, has_mean);
     putPlain(plain, xhat, weight, bias, found.condition);
     if (early) putRoundedEarly(exact, xhat, weight, bias, found.condition, early);
-    for (let first = 0; first < cols; first += block) {
-      const end = Math.min(first + block, cols);
-      const at = row * Math.ceil(cols / block) + first / block;
-      const sizes = answers.y_scale ? int8Sizes(answers.y_scale, at, exact, plain, first, end) : UNSCALED;
-      for (let j = first; j < end; j++) {
-        y.value[start + j] = exact.value[j] * sizes.q;
-        y.error_scale[start + j] = (exact.error_scale[j] + sizes.error_scale) * sizes.q;
-        y.mean_error_scale[start + j] = (exact.mean_error_scale[j] + sizes.mean_error_scale) * sizes.q;
-      }
-    }
+    putScaled(answers, row, exact, plain, block);
   }
   if (outDtype.startsWith("float8")) {
     answers.amax = amaxOf(y, problem.scale, early ? NEARLY_LARGEST : 0);
@@ -169,6 +160,22 @@ export function forward(arrays, problem) {
 
 /** A y that is not divided by a scale. */
 const UNSCALED = { q: 1, error_scale: 0, mean_error_scale: 0 };
+
+/** A row of y, divided by the scale of each block of columns if y is int8. */
+function putScaled({ y, y_scale }, row, exact, plain, block) {
+  const cols = exact.value.length;
+  const start = row * cols;
+  for (let first = 0; first < cols; first += block) {
+    const end = Math.min(first + block, cols);
+    const at = row * Math.ceil(cols / block) + first / block;
+    const sizes = y_scale ? int8Sizes(y_scale, at, exact, plain, first, end) : UNSCALED;
+    for (let j = first; j < end; j++) {
+      y.value[start + j] = exact.value[j] * sizes.q;
+      y.error_scale[start + j] = (exact.error_scale[j] + sizes.error_scale) * sizes.q;
+      y.mean_error_scale[start + j] = (exact.mean_error_scale[j] + sizes.mean_error_scale) * sizes.q;
+    }
+  }
+}
 
 /** A row of y that is rounded once, when it is stored. */
 function putPlain({ value, error_scale, mean_error_scale }, xhat, weight, bias, condition) {
