@@ -9,6 +9,7 @@
 // threads_per_row = [4, 8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
 // vector_width = [4, 8, 1]
 // rows_per_workgroup = [1, 2, 4, 8, 16]
+// sweeps = [1, 2]
 // subgroups = [true, false]
 // [default]
 // rows_per_workgroup = [["software", [["span > 256", 1], 4]], ["threads_per_row > 32", 1], 4]
@@ -22,6 +23,9 @@
 // [[require]]
 // rule = "1024 % threads_per_row == 0 or (subgroups and rows_per_workgroup == 1)"
 // why = "threads_per_row that is not a power of two needs subgroups and one row per workgroup"
+// [[require]]
+// rule = "has_mean or sweeps == 1"
+// why = "sweeps 2 needs a norm with a mean: it finds the mean first and then the variance"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
