@@ -101,7 +101,8 @@ def edit(diff: str, folder: Path) -> None:
     """Apply a unified diff whose hunks have no line numbers."""
     head, *hunks = re.split(r"^@@.*\n", diff, flags=re.M)
     path = folder / head.splitlines()[0].removeprefix("--- ")
-    text = path.read_text()
+    # A page may show a new file.
+    text = path.read_text() if path.exists() else ""
     for hunk in hunks:
         lines = hunk.splitlines(keepends=True)
         old, new = ("".join(line[1:] for line in lines if line[0] != other) for other in "+-")

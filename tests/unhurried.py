@@ -43,6 +43,7 @@ _LIMITS = (
 # Limits in modules that other commands import.
 _OTHERS = (
     "webnorm.lab.plot.drawing._LIMIT_S",
+    "webnorm.models.onnx_inference.WAIT_LIMIT_S",
     "webnorm.op.op_trial.WAIT_LIMIT_S",
     "webnorm.web.browser.lan_visits.TIME_LIMIT_S",
     "webnorm.web.browser.visits.TIME_LIMIT_S",

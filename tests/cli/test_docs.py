@@ -46,6 +46,8 @@ WHOLE_CORPUS, FIXED = corpus.whole_corpus, {case.name for case in corpus.CASES}
 FLEET = ROOT / "docs" / "cluster.md"
 # This command takes half a minute.
 EXPORT_LAB = ["export", "--lab", "--out", "dist/lab"]
+# Files that a page reads and does not write.
+PREPARED = {"scan.md": {"unet.onnx": ROOT / "tests" / "models" / "files" / "unet_dynamo.onnx"}}
 # The budgets of the first tier.
 SHORT_S = {"bench": "0.05", "tune": "0.3"}
 
@@ -129,6 +131,8 @@ def test_commands(
 ) -> None:
     monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "tunings"))
     monkeypatch.setenv("WEBNORM_STORE", str(tmp_path / "store.db"))
+    for name, source in PREPARED.get(page.name, {}).items():
+        (tmp_path / name).write_bytes(source.read_bytes())
     for language, text in steps(page, "console", "diff"):
         if language == "diff":
             edit(text, tmp_path)

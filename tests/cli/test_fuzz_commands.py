@@ -198,6 +198,7 @@ OPTIONS = {
     ),
     # The command runs without the options that set where it writes.
     "store": ("--store", "--op", "--kernel", "--adapter", "--last", "--format"),
+    "scan": ("--dim", "--dtype", "--json", "--adapter"),
     "doctor": ("--adapter", "--json"),
     "cluster": ("--cluster", "--adapter", "--json", "--time-limit"),
     "new-op": ("--out",),
@@ -209,6 +210,7 @@ ARGUMENTS = {
     "new": 1,
     "new-op": 1,
     "evaluate": 1,
+    "scan": 1,
     "show": 1,
     "compare": 2,
     "verify": 1,

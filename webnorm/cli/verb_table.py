@@ -42,6 +42,10 @@ VERBS = {
         "check:check",
         "Check every kernel against a float64 NumPy reference on inputs that broke other implementations.",
     ),
+    "scan": (
+        "scan:scan",
+        "List the norms of a model, with the kernel that suits each.",
+    ),
     "evaluate": (
         "evaluate:evaluate",
         "Compile, check, explain and time one kernel file, with one JSON object for programs.",

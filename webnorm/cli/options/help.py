@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 # The options and arguments of each panel with the placeholders of their values, in the order of the help.
 _PANELS = {
     "Kernels and files": (
-        "kernel=KERNEL names=NAME name=NAME file=FILE files=FILE folder=DIR old=OLD new=NEW kept=NAME "
+        "kernel=KERNEL names=NAME name=NAME file=FILE files=FILE model=MODEL folder=DIR old=OLD new=NEW "
+        "kept=NAME "
         "--kernel=NAME --from=KERNEL --constant=NAME=N,... --all-constants --wgsl=DIR --input=FILE "
         "--case=NAME --cases --supported --lab --schema"
     ),
     "Problem": (
-        "op=OP --op=OP --preset=NAME --size=NAME=N,... --rows=N,... --cols=N,... --scalar=NAME=X "
-        "--dtype=DTYPE --option=NAME[=VALUE] "
+        "op=OP --op=OP --preset=NAME --dim=NAME=N --size=NAME=N,... --rows=N,... --cols=N,... "
+        "--scalar=NAME=X --dtype=DTYPE --option=NAME[=VALUE] "
         "--no-weight --no-bias --residual --zero-centered-weight --scale=X --eps=X --distribution=NAME "
         "--seed=N"
     ),
@@ -60,6 +61,7 @@ _RIGHT = {
     "doctor": "Nothing is missing.",
     "play": "You ended the command. With --once: every step ran and the kernel is correct.",
     "check": "Every check that you asked for ran and passed.",
+    "scan": "The model was read. It may have no norms.",
     "evaluate": "The kernel is correct.",
     "bench": "Every kernel that you asked for was checked and timed, and is correct.",
     "tune": "Every problem has a recorded choice.",
@@ -83,6 +85,7 @@ _WRONG = {
 # Another meaning of status 2, by verb.
 _LACKING = {
     "doctor": "something could not be installed",
+    "scan": "the file is no model",
     "collect": "the port is in use",
     "baselines": "there is no such baseline",
     "cluster": "the cluster does not answer",
@@ -93,6 +96,7 @@ _UNKNOWN = {
     "play": "With --once: nothing is wrong, but a step was skipped, failed or was stopped.",
     "check": "Something that you asked for was skipped, or was lost with a cluster's workers.",
     "evaluate": "No case of the corpus could be checked.",
+    "scan": "Something is not known, such as the architecture of the config or the shape of a norm.",
     "bench": "Something that you asked for was skipped, or was lost with a cluster's workers. "
     "With --baseline: everything is UNCLEAR.",
     "collect": "With --page: a visit could not be read, and the page was written without it.",
@@ -117,6 +121,7 @@ EXAMPLES = {
         "webnorm check --kernel registers --kernel one_pass --case shift-1e4",
         "webnorm check --op rms_norm --dtype float16 --case residual-61",
     ),
+    "scan": ("webnorm scan config.json --dim sequence=512", "webnorm scan unet.onnx"),
     "evaluate": ("webnorm evaluate kernels/softmax/naive.wgsl --op kernels/softmax --json",),
     "bench": (
         "webnorm bench --quick --json out.json",

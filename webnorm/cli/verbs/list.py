@@ -133,8 +133,9 @@ def _problems(kernels: Iterable[Kernel], dtype: str, options: Sequence[str]) -> 
 
     found, foreign = {}, None
     for op in {kernel.op.name: kernel.op for kernel in kernels}.values():
+        own = {name: size for name, size in _SIZES.items() if name in op.problem_type.SIZES}
         try:
-            found[op.name] = op.problem(*op.sizes_of(_SIZES), dtype=dtype, options=options_of(op, options))
+            found[op.name] = op.problem(*op.sizes_of(own), dtype=dtype, options=options_of(op, options))
         except UnsupportedProblem as error:
             foreign = error
     if foreign is not None and not found:

@@ -25,6 +25,12 @@ def _closed(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
     return rng.standard_normal(shape) * 4.0 - 12.0
 
 
+def _by_head(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
+    """Draw four groups of very different sizes."""
+    sizes = np.repeat([1e-2, 1.0, 1e2, 1e3], shape[1] // 4)
+    return np.asarray(rng.standard_normal(shape) * sizes)
+
+
 def _wide(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
     """Draw gates beyond the range where exp(-z) is a finite float32."""
     return rng.standard_normal(shape) * 100.0
@@ -57,6 +63,22 @@ op = define_op(
             sizes={"rows": 3, "heads": 1, "cols": 1536},
             options=("order=gate_first",),
             source="https://github.com/state-spaces/mamba/blob/main/mamba_ssm/ops/triton/layernorm_gated.py",
+        ),
+        *(
+            case(
+                f"groups-of-different-sizes-{order}",
+                {"x": _by_head},
+                sizes={"rows": 3, "heads": 4, "cols": 12},
+                options=(f"order={order}",),
+                source="https://github.com/state-spaces/mamba/pull/910",
+            )
+            for order in ORDERS
+        ),
+        case(
+            "many-heads-of-128-columns",
+            {},
+            sizes={"rows": 5, "heads": 32, "cols": 128},
+            source="https://github.com/vllm-project/vllm/pull/26207",
         ),
         *(
             case(f"{name}-gates-{order}", {"z": draw}, sizes=_SMALL, options=(f"order={order}",))
@@ -142,4 +164,133 @@ def input_error(error: Float64Array, rows: NormalizedRows) -> Float64Array:
     """Return the errors of normalized rows whose inputs have independent errors."""
     scaled = np.abs(error) * rows.rstd
     typical = np.sqrt((scaled * scaled).mean(axis=-1, keepdims=True))
-    return scaled + np.maximum(1.0, np.abs(rows.xhat)) * typical
+    return np.asarray(scaled + np.maximum(1.0, np.abs(rows.xhat)) * typical)
+
+
+@op.mistake("applies the gate before the norm instead of after it, or the reverse")
+def other_order(
+    x: Float64Array,
+    z: Float64Array,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    order: str,
+    activation: str,
+    heads: int,
+) -> Float64Array:
+    """Return y of the other order."""
+    return gated_norm(
+        x,
+        z,
+        weight,
+        bias,
+        eps,
+        norm,
+        "gate_first" if order == "norm_first" else "norm_first",
+        activation,
+        heads,
+    )
+
+
+@op.mistake("swaps x and z")
+def swapped(
+    x: Float64Array,
+    z: Float64Array,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    order: str,
+    activation: str,
+    heads: int,
+) -> Float64Array:
+    """Return y of z with the gate x."""
+    return gated_norm(z, x, weight, bias, eps, norm, order, activation, heads)
+
+
+@op.mistake("normalizes all heads together")
+def together(
+    x: Float64Array,
+    z: Float64Array,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    order: str,
+    activation: str,
+    heads: int,
+) -> Float64Array:
+    """Return y of whole rows."""
+    return gated_norm(x, z, weight, bias, eps, norm, order, activation, 1)
+
+
+@op.mistake("computes the other norm: with a mean instead of without, or the reverse")
+def other_norm(
+    x: Float64Array,
+    z: Float64Array,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    order: str,
+    activation: str,
+    heads: int,
+) -> Float64Array:
+    """Return y of the other norm."""
+    return gated_norm(
+        x,
+        z,
+        weight,
+        bias,
+        eps,
+        "rms_norm" if norm == "layer_norm" else "layer_norm",
+        order,
+        activation,
+        heads,
+    )
+
+
+@op.mistake("uses the weight of the first head for all")
+def first_weight(
+    x: Float64Array,
+    z: Float64Array,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    order: str,
+    activation: str,
+    heads: int,
+) -> Float64Array:
+    """Return y with one head's weight."""
+    return gated_norm(
+        x,
+        z,
+        None if weight is None else np.tile(weight[: weight.size // heads], heads),
+        bias,
+        eps,
+        norm,
+        order,
+        activation,
+        heads,
+    )
+
+
+@op.mistake("multiplies by z instead of act(z)")
+def without_activation(
+    x: Float64Array,
+    z: Float64Array,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    order: str,
+    activation: str,
+    heads: int,
+) -> Float64Array:
+    """Return y with the gate z."""
+    if order == "gate_first":
+        return gated_norm(x * z, np.zeros_like(z), weight, bias, eps, norm, order, "sigmoid", heads)
+    y = gated_norm(x, np.zeros_like(z), weight, bias, eps, norm, order, "sigmoid", heads)
+    return 2.0 * y * z

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from webnorm.op import define_op, option, require, scalar, tensor, uniform
 from webnorm.op.op import Float64Array
 from webnorm.ops.channel_groups import flat, group_rows, in_groups, per_channel
+from webnorm.ops.group_norm.cases import CASES
 from webnorm.ops.rows import (
     ACTIVATIONS,
     HI_LO_TOLERANCE,
     SUM_TOLERANCE,
+    NormalizedRows,
     activated,
     activation_error,
+    normalized_rows,
     rounded_sum,
 )
 
@@ -38,17 +44,57 @@ op = define_op(
         option("layout", "channels_first", "channels_last"),
     ],
     require=[require("channels % groups == 0", "groups must divide channels")],
+    cases=CASES,
     batch="batch",
     derived={"cols": "channels // groups * spatial", "span": "channels // groups * spatial"},
 )
 
-
 Values = Float64Array | None
+Outputs = Float64Array | tuple[Float64Array, Float64Array]
 
 
-def _normalized(h: Float64Array, eps: float, layout: str, channels: int, groups: int) -> Float64Array:
-    x = in_groups(h, channels, groups, layout)
-    return group_rows(x, eps).xhat.reshape(x.shape)
+@dataclass(frozen=True)
+class GroupNormInputs:
+    """The inputs, scalars, options and sizes of a reference."""
+
+    x: Float64Array
+    residual: Values
+    weight: Values
+    bias: Values
+    eps: float
+    activation: str | None
+    layout: str
+    channels: int
+    groups: int
+    dtype: str
+
+    @property
+    def h(self) -> Float64Array:
+        """The input of the norm: x, or the sum with the residual, rounded to its storage type."""
+        return self.x if self.residual is None else rounded_sum(self.x, self.residual, self.dtype)
+
+    @property
+    def grouped(self) -> Float64Array:
+        """The input of the norm as (batch, groups, channels of a group, spatial)."""
+        return in_groups(self.h, self.channels, self.groups, self.layout)
+
+    def rows(self) -> NormalizedRows:
+        """Return the normalized groups."""
+        return group_rows(self.grouped, self.eps)
+
+    def affine(self, xhat: Float64Array) -> Float64Array:
+        """Return xhat * weight + bias, for xhat of any shape with the size of x."""
+        x = xhat.reshape(self.grouped.shape)
+        return x * per_channel(self.weight, 1.0, self.groups) + per_channel(self.bias, 0.0, self.groups)
+
+    def outputs(self, y: Float64Array) -> Outputs:
+        """Return y, in the form of `affine`, and with a residual also h."""
+        found = flat(y, self.layout)
+        return found if self.residual is None else (found, self.h)
+
+    def normalized(self, xhat: Float64Array) -> Outputs:
+        """Return the outputs for a normalized h."""
+        return self.outputs(activated(self.affine(xhat), self.activation))
 
 
 @op.reference
@@ -63,13 +109,10 @@ def group_norm(
     channels: int,
     groups: int,
     dtype: str,
-) -> Float64Array | tuple[Float64Array, Float64Array]:
+) -> Outputs:
     """Return y, and with a residual h = x + residual. The norm reads the rounded h."""
-    h = x if residual is None else rounded_sum(x, residual, dtype)
-    xhat = _normalized(h, eps, layout, channels, groups)
-    z = xhat * per_channel(weight, 1.0, groups) + per_channel(bias, 0.0, groups)
-    y = flat(activated(z, activation), layout)
-    return y if residual is None else (y, h)
+    given = GroupNormInputs(x, residual, weight, bias, eps, activation, layout, channels, groups, dtype)
+    return given.normalized(given.rows().xhat)
 
 
 @op.allowed_error
@@ -84,11 +127,109 @@ def allowed_error(
     channels: int,
     groups: int,
     dtype: str,
-) -> Float64Array | tuple[Float64Array, Float64Array]:
+) -> Outputs:
     """Return the errors of y, for terms as large as max(1, |xhat|) * |weight| + |bias|; and of h."""
-    h = x if residual is None else rounded_sum(x, residual, dtype)
-    xhat = _normalized(h, eps, layout, channels, groups)
-    weight, bias = per_channel(weight, 1.0, groups), per_channel(bias, 0.0, groups)
-    unit = np.maximum(1.0, np.abs(xhat)) * np.abs(weight) + np.abs(bias)
-    error = flat(activation_error(xhat * weight + bias, HI_LO_TOLERANCE * unit, activation), layout)
-    return error if residual is None else (error, SUM_TOLERANCE * np.abs(h))
+    given = GroupNormInputs(x, residual, weight, bias, eps, activation, layout, channels, groups, dtype)
+    xhat = given.rows().xhat
+    sizes = replace(given, weight=_magnitude(weight), bias=_magnitude(bias))
+    unit = HI_LO_TOLERANCE * sizes.affine(np.maximum(1.0, np.abs(xhat)))
+    error = flat(activation_error(given.affine(xhat), unit, activation), layout)
+    return error if residual is None else (error, SUM_TOLERANCE * np.abs(given.h))
+
+
+def _magnitude(parameter: Values) -> Values:
+    return None if parameter is None else np.abs(parameter)
+
+
+def _mistake(what: str, wrong: Callable[[GroupNormInputs], Outputs]) -> None:
+    """Register a mistake as a function of the reference's parameters."""
+
+    @op.mistake(what)
+    def outputs(
+        x: Float64Array,
+        residual: Values,
+        weight: Values,
+        bias: Values,
+        eps: float,
+        activation: str | None,
+        layout: str,
+        channels: int,
+        groups: int,
+        dtype: str,
+    ) -> Outputs:
+        return wrong(
+            GroupNormInputs(x, residual, weight, bias, eps, activation, layout, channels, groups, dtype)
+        )
+
+
+def _scaled(given: GroupNormInputs, deviation: Callable[[Float64Array, int], Float64Array]) -> Outputs:
+    """Return the outputs if h - mean is divided by a function of the variance and the length of a group."""
+    rows = given.rows()
+    variance = np.maximum(1.0 / rows.rstd**2 - given.eps, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return given.normalized(rows.xhat / rows.rstd / deviation(variance, rows.xhat.shape[-1]))
+
+
+def _regrouped(given: GroupNormInputs, channels: int, groups: int, layout: str) -> Outputs:
+    """Return the outputs if the statistics are those of other groups."""
+    x = in_groups(given.h, channels, groups, layout)
+    xhat = flat(group_rows(x, given.eps).xhat.reshape(x.shape), layout)
+    return given.normalized(in_groups(xhat, given.channels, given.groups, given.layout))
+
+
+def _other_layout(given: GroupNormInputs) -> Outputs:
+    other = "channels_last" if given.layout == "channels_first" else "channels_first"
+    return _regrouped(given, given.channels, given.groups, other)
+
+
+def _late_residual(given: GroupNormInputs) -> Outputs:
+    if given.residual is None:
+        return given.normalized(given.rows().xhat)
+    y = replace(given, residual=None)
+    found = flat(activated(y.affine(y.rows().xhat), given.activation), given.layout)
+    return found + given.residual, given.h
+
+
+def _weight_of_group(given: GroupNormInputs) -> Outputs:
+    repeats = given.channels // given.groups
+    parameters = (
+        None if one is None else np.repeat(one[: given.groups], repeats) for one in (given.weight, given.bias)
+    )
+    weight, bias = parameters
+    return replace(given, weight=weight, bias=bias).normalized(given.rows().xhat)
+
+
+_mistake(
+    "divides the sum of squares by N - 1",
+    lambda given: _scaled(given, lambda variance, n: np.sqrt(variance * n / max(n - 1, 0.5) + given.eps)),
+)
+_mistake(
+    "adds eps to the standard deviation",
+    lambda given: _scaled(given, lambda variance, _: np.sqrt(variance) + given.eps),
+)
+_mistake("leaves eps out", lambda given: _scaled(given, lambda variance, _: np.sqrt(variance)))
+_mistake(
+    "does not subtract the mean",
+    lambda given: given.normalized(
+        normalized_rows(given.grouped.reshape(*given.grouped.shape[:2], -1), given.eps, has_mean=False).xhat
+    ),
+)
+_mistake(
+    "normalizes every channel on its own",
+    lambda given: _regrouped(given, given.channels, given.channels, given.layout),
+)
+_mistake(
+    "normalizes all channels together",
+    lambda given: _regrouped(given, given.channels, 1, given.layout),
+)
+_mistake("takes channels first for channels last, or the reverse", _other_layout)
+_mistake("takes the parameters of a channel by the number of its group", _weight_of_group)
+_mistake(
+    "swaps weight and bias",
+    lambda given: replace(given, weight=given.bias, bias=given.weight).normalized(given.rows().xhat),
+)
+_mistake(
+    "applies the activation before weight and bias",
+    lambda given: given.outputs(given.affine(activated(given.rows().xhat, given.activation))),
+)
+_mistake("adds the residual after the norm", _late_residual)

@@ -1,16 +1,21 @@
-"""The gradients of act((x - mean) / sqrt(var + eps) * weight + bias), with mean and var of a group of channels."""
+"""The gradients of act((x - mean) / sqrt(var + eps) * weight + bias), normalized by groups of channels."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from webnorm.op import define_op, option, require, scalar, tensor, uniform
 from webnorm.op.op import Float64Array
 from webnorm.ops.channel_groups import flat, group_rows, in_groups, per_channel
+from webnorm.ops.group_norm.cases import CASES
 from webnorm.ops.rows import (
     ACTIVATIONS,
     GRADIENT_TOLERANCE,
     HI_LO_TOLERANCE,
+    NormalizedRows,
     activation_slope,
     activation_slope_error,
     row_gradient,
@@ -39,6 +44,7 @@ op = define_op(
         option("layout", "channels_first", "channels_last"),
     ],
     require=[require("channels % groups == 0", "groups must divide channels")],
+    cases=CASES,
     batch=None,
     derived={"cols": "channels // groups * spatial", "span": "channels // groups * spatial"},
 )
@@ -49,12 +55,58 @@ Outputs = Float64Array | tuple[Float64Array, ...]
 _SUMMED = (0, 3)
 
 
-def _outputs(
-    dx: Float64Array, dweight: Float64Array, dbias: Float64Array, weight: Values, bias: Values
-) -> Outputs:
-    """Return the outputs that the op has with these parameters."""
-    sums = [one.reshape(-1) for one, parameter in ((dweight, weight), (dbias, bias)) if parameter is not None]
-    return (dx, *sums) if sums else dx
+@dataclass(frozen=True)
+class GroupGradientInputs:
+    """The inputs, scalars, options and sizes of a reference."""
+
+    x: Float64Array
+    dy: Float64Array
+    weight: Values
+    bias: Values
+    eps: float
+    activation: str | None
+    layout: str
+    channels: int
+    groups: int
+
+    def grouped(self, x: Float64Array) -> Float64Array:
+        """Return x or dy as (batch, groups, channels of a group, spatial)."""
+        return in_groups(x, self.channels, self.groups, self.layout)
+
+    def rows(self) -> NormalizedRows:
+        """Return the normalized groups."""
+        return group_rows(self.grouped(self.x), self.eps)
+
+    @property
+    def factor(self) -> Float64Array:
+        """The weight of each channel."""
+        return per_channel(self.weight, 1.0, self.groups)
+
+    @property
+    def offset(self) -> Float64Array:
+        """The bias of each channel."""
+        return per_channel(self.bias, 0.0, self.groups)
+
+    def dz(self, rows: NormalizedRows) -> Float64Array:
+        """Return the gradient of xhat * weight + bias."""
+        dy = self.grouped(self.dy)
+        z = rows.xhat.reshape(dy.shape) * self.factor + self.offset
+        return dy * activation_slope(z, self.activation)
+
+    def outputs(self, dx: Float64Array, dweight: Float64Array, dbias: Float64Array) -> Outputs:
+        """Return the outputs that the op has: dx by groups, and sums for the parameters that exist."""
+        sums = [
+            one.reshape(-1)
+            for one, parameter in ((dweight, self.weight), (dbias, self.bias))
+            if parameter is not None
+        ]
+        found = flat(dx.reshape(self.grouped(self.x).shape), self.layout)
+        return (found, *sums) if sums else found
+
+    def gradients(self, rows: NormalizedRows, dz: Float64Array) -> Outputs:
+        """Return the gradients from dz."""
+        dx, _ = row_gradient((dz * self.factor).reshape(rows.xhat.shape), rows)
+        return self.outputs(dx, (dz * rows.xhat.reshape(dz.shape)).sum(_SUMMED), dz.sum(_SUMMED))
 
 
 @op.reference
@@ -70,14 +122,9 @@ def group_norm_backward(
     groups: int,
 ) -> Outputs:
     """Return dx, dweight and dbias: the gradients of the sum of y * dy."""
-    dy = in_groups(dy, channels, groups, layout)
-    rows = group_rows(in_groups(x, channels, groups, layout), eps)
-    xhat = rows.xhat.reshape(dy.shape)
-    factor = per_channel(weight, 1.0, groups)
-    dz = dy * activation_slope(xhat * factor + per_channel(bias, 0.0, groups), activation)
-    dx, _ = row_gradient((dz * factor).reshape(rows.xhat.shape), rows)
-    sums = (dz * xhat).sum(_SUMMED), dz.sum(_SUMMED)
-    return _outputs(flat(dx.reshape(dy.shape), layout), *sums, weight, bias)
+    given = GroupGradientInputs(x, dy, weight, bias, eps, activation, layout, channels, groups)
+    rows = given.rows()
+    return given.gradients(rows, given.dz(rows))
 
 
 @op.allowed_error
@@ -96,16 +143,79 @@ def allowed_error(
 
     Normalized values have the error of a forward kernel, which changes the slope of the activation, too.
     """
-    dy = in_groups(dy, channels, groups, layout)
-    rows = group_rows(in_groups(x, channels, groups, layout), eps)
-    xhat = rows.xhat.reshape(dy.shape)
+    given = GroupGradientInputs(x, dy, weight, bias, eps, activation, layout, channels, groups)
+    rows = given.rows()
+    dz = given.dz(rows)
+    xhat = rows.xhat.reshape(dz.shape)
     size = np.maximum(1.0, np.abs(xhat))
-    factor, offset = per_channel(weight, 1.0, groups), per_channel(bias, 0.0, groups)
-    z, unit = xhat * factor + offset, HI_LO_TOLERANCE * (size * np.abs(factor) + np.abs(offset))
-    dz = dy * activation_slope(z, activation)
+    factor, offset = np.abs(given.factor), np.abs(given.offset)
+    slope_error = activation_slope_error(
+        xhat * given.factor + given.offset, HI_LO_TOLERANCE * (size * factor + offset), activation
+    )
     # In units of GRADIENT_TOLERANCE.
-    error = np.abs(dz) + np.abs(dy) * activation_slope_error(z, unit, activation) / GRADIENT_TOLERANCE
-    # Products have rows' means as factors, so larger terms stand for their errors.
+    error = np.abs(dz) + np.abs(given.grouped(dy)) * slope_error / GRADIENT_TOLERANCE
     _, dx = row_gradient((error * factor).reshape(rows.xhat.shape), rows)
-    sums = sum_error(dz * xhat, error * size, _SUMMED), sum_error(dz, error, _SUMMED)
-    return _outputs(GRADIENT_TOLERANCE * flat(dx.reshape(dy.shape), layout), *sums, weight, bias)
+    dweight, dbias = sum_error(dz * xhat, error * size, _SUMMED), sum_error(dz, error, _SUMMED)
+    return given.outputs(GRADIENT_TOLERANCE * dx, dweight, dbias)
+
+
+def _mistake(what: str, wrong: Callable[[GroupGradientInputs, NormalizedRows], Outputs]) -> None:
+    """Register a mistake as a function of the reference's parameters and the normalized groups."""
+
+    @op.mistake(what)
+    def outputs(
+        x: Float64Array,
+        dy: Float64Array,
+        weight: Values,
+        bias: Values,
+        eps: float,
+        activation: str | None,
+        layout: str,
+        channels: int,
+        groups: int,
+    ) -> Outputs:
+        given = GroupGradientInputs(x, dy, weight, bias, eps, activation, layout, channels, groups)
+        return wrong(given, given.rows())
+
+
+def _with_dx(given: GroupGradientInputs, rows: NormalizedRows, left: str) -> Outputs:
+    """Return the outputs if dx lacks a term."""
+    dz = given.dz(rows)
+    g = (dz if left == "weight" else dz * given.factor).reshape(rows.xhat.shape)
+    dx, _ = row_gradient(g, rows)
+    if left == "mean":
+        dx = dx + g.mean(-1, keepdims=True) * rows.rstd
+    elif left == "product":
+        dx = dx + rows.xhat * (g * rows.xhat).mean(-1, keepdims=True) * rows.rstd
+    return given.outputs(dx, (dz * rows.xhat.reshape(dz.shape)).sum(_SUMMED), dz.sum(_SUMMED))
+
+
+def _with_sums(
+    given: GroupGradientInputs, rows: NormalizedRows, change: Callable[[Float64Array], Float64Array]
+) -> Outputs:
+    """Return the outputs if the sums are those of changed terms."""
+    dz = given.dz(rows)
+    dx, _ = row_gradient((dz * given.factor).reshape(rows.xhat.shape), rows)
+    dweight, dbias = (change(one).sum(_SUMMED) for one in (dz * rows.xhat.reshape(dz.shape), dz))
+    return given.outputs(dx, dweight, dbias)
+
+
+_mistake("leaves the mean of g out of dx", lambda given, rows: _with_dx(given, rows, "mean"))
+_mistake("leaves the mean of g * xhat out of dx", lambda given, rows: _with_dx(given, rows, "product"))
+_mistake("leaves the weight out of dx", lambda given, rows: _with_dx(given, rows, "weight"))
+_mistake(
+    "takes dy for the gradient before the activation",
+    lambda given, rows: given.gradients(rows, given.grouped(given.dy)),
+)
+_mistake(
+    "leaves the bias out of the activation's argument",
+    lambda given, rows: given.gradients(rows, replace(given, bias=None).dz(rows)),
+)
+_mistake(
+    "sums dweight and dbias over one batch element only",
+    lambda given, rows: _with_sums(given, rows, lambda terms: terms[:1]),
+)
+_mistake(
+    "divides the sums over pixels by their number",
+    lambda given, rows: _with_sums(given, rows, lambda terms: terms / terms.shape[-1]),
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from webnorm.op import case, define_op, option, require, scalar, tensor, uniform
@@ -33,6 +35,16 @@ def _outlier(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
     return drawn
 
 
+def _small(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
+    """Draw scales that vanish if 1 + scale is rounded to 16 bits."""
+    return rng.uniform(-1.0, 1.0, shape) * 2.0**-10
+
+
+def _by_element(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
+    """Draw values whose size depends on the batch element."""
+    return rng.uniform(0.5, 1.5, shape) * np.arange(1.0, shape[0] + 1.0)[:, None]
+
+
 _SMALL = {"batch": 2, "rows": 3, "cols": 48}
 
 op = define_op(
@@ -40,9 +52,9 @@ op = define_op(
     inputs=[
         tensor("x", "batch rows*cols"),
         tensor("residual", "batch rows*cols", option="residual"),
-        tensor("gate", "batch cols", option="gate", draw=uniform(-1.0, 1.0)),
-        tensor("scale", "batch cols", option="scale", draw=uniform(-0.5, 0.5)),
-        tensor("shift", "batch cols", option="shift", draw=uniform(-0.5, 0.5)),
+        tensor("gate", "batch cols", option="gate", dtype="modulation_dtype", draw=uniform(-1.0, 1.0)),
+        tensor("scale", "batch cols", option="scale", dtype="modulation_dtype", draw=uniform(-0.5, 0.5)),
+        tensor("shift", "batch cols", option="shift", dtype="modulation_dtype", draw=uniform(-0.5, 0.5)),
         tensor("weight", "cols", option="weight", dtype="weight_dtype", draw=uniform(0.5, 1.5)),
         tensor("bias", "cols", option="bias", dtype="weight_dtype", draw=uniform(-0.5, 0.5)),
     ],
@@ -58,6 +70,7 @@ op = define_op(
         option("weight"),
         option("bias"),
         option("weight_dtype", None, "float32", "float16", "bfloat16"),
+        option("modulation_dtype", None, "float32", "float16", "bfloat16"),
         option("residual"),
         option("gate"),
         option("activation", *ACTIVATIONS),
@@ -65,10 +78,29 @@ op = define_op(
     require=[require("residual or not gate", "gate multiplies the residual, which the option residual adds")],
     cases=[
         case(
+            "each-batch-element",
+            {"scale": _by_element, "shift": _by_element},
+            sizes={"batch": 4, "rows": 3, "cols": 20},
+            source="https://github.com/NUS-HPC-AI-Lab/VideoSys/issues/119",
+        ),
+        case(
+            "small-scales",
+            {"scale": _small},
+            sizes=_SMALL,
+            source="https://github.com/NVIDIA/TransformerEngine/issues/789",
+        ),
+        case(
+            "modulation-of-its-own-type",
+            {"scale": _small, "shift": _small},
+            sizes=_SMALL,
+            options=("modulation_dtype=float32",),
+            source="https://github.com/NVIDIA/TensorRT-LLM/pull/17987",
+        ),
+        case(
             "one-row-per-scale",
             {},
             sizes={"batch": 5, "rows": 1, "cols": 1152},
-            source="modulation of single rows, as in a time embedding",
+            source="https://github.com/NVIDIA/TensorRT-LLM/pull/15762",
         ),
         *(
             case(f"gated-residual-{cols}", {}, sizes={**_SMALL, "cols": cols}, options=("residual", "gate"))
@@ -177,3 +209,162 @@ def allowed_error(
     z = _modulated(found, scale, shift, weight, bias)
     error = activation_error(z, error, activation).reshape(x.shape)
     return error if residual is None else (error, error_of_h.reshape(x.shape))
+
+
+@op.mistake("multiplies by scale instead of 1 + scale")
+def without_one(
+    x: Float64Array,
+    residual: Values,
+    gate: Values,
+    scale: Values,
+    shift: Values,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    activation: str | None,
+    rows: int,
+    dtype: str,
+) -> Any:
+    """Return y with the factor scale."""
+    return modulated_norm(
+        x,
+        residual,
+        gate,
+        None if scale is None else scale - 1.0,
+        shift,
+        weight,
+        bias,
+        eps,
+        norm,
+        activation,
+        rows,
+        dtype,
+    )
+
+
+@op.mistake("swaps scale and shift")
+def swapped(
+    x: Float64Array,
+    residual: Values,
+    gate: Values,
+    scale: Values,
+    shift: Values,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    activation: str | None,
+    rows: int,
+    dtype: str,
+) -> Any:
+    """Return y with shift as the scale, and scale as the shift."""
+    return modulated_norm(
+        x,
+        residual,
+        gate,
+        shift if shift is not None else scale,
+        scale if scale is not None and shift is not None else shift,
+        weight,
+        bias,
+        eps,
+        norm,
+        activation,
+        rows,
+        dtype,
+    )
+
+
+@op.mistake("uses the scale and shift of the first batch element for all")
+def of_the_first(
+    x: Float64Array,
+    residual: Values,
+    gate: Values,
+    scale: Values,
+    shift: Values,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    activation: str | None,
+    rows: int,
+    dtype: str,
+) -> Any:
+    """Return y with one scale and one shift."""
+    return modulated_norm(
+        x, residual, gate, _first(scale), _first(shift), weight, bias, eps, norm, activation, rows, dtype
+    )
+
+
+@op.mistake("adds the residual without its gate")
+def without_gate(
+    x: Float64Array,
+    residual: Values,
+    gate: Values,
+    scale: Values,
+    shift: Values,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    activation: str | None,
+    rows: int,
+    dtype: str,
+) -> Any:
+    """Return y and h of x + residual."""
+    return modulated_norm(x, residual, None, scale, shift, weight, bias, eps, norm, activation, rows, dtype)
+
+
+@op.mistake("leaves the activation out")
+def without_activation(
+    x: Float64Array,
+    residual: Values,
+    gate: Values,
+    scale: Values,
+    shift: Values,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    activation: str | None,
+    rows: int,
+    dtype: str,
+) -> Any:
+    """Return u in place of act(u)."""
+    return modulated_norm(x, residual, gate, scale, shift, weight, bias, eps, norm, None, rows, dtype)
+
+
+@op.mistake("computes the other norm: with a mean instead of without, or the reverse")
+def other_norm(
+    x: Float64Array,
+    residual: Values,
+    gate: Values,
+    scale: Values,
+    shift: Values,
+    weight: Values,
+    bias: Values,
+    eps: float,
+    norm: str,
+    activation: str | None,
+    rows: int,
+    dtype: str,
+) -> Any:
+    """Return y of the other norm."""
+    return modulated_norm(
+        x,
+        residual,
+        gate,
+        scale,
+        shift,
+        weight,
+        bias,
+        eps,
+        "rms_norm" if norm == "layer_norm" else "layer_norm",
+        activation,
+        rows,
+        dtype,
+    )
+
+
+def _first(values: Values) -> Values:
+    return None if values is None else np.repeat(values[:1], len(values), axis=0)

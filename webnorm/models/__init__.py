@@ -1,0 +1,1 @@
+"""Models as others write them, and the norms that they contain. No weights are read."""
