@@ -11,6 +11,7 @@ FINISH = "lib/gated_norm_finish.wgsl"
 
 CASES = (
     "rows-61",
+    "groups-*",
     "cols-64",
     "heads-3",
     "bias-8",
@@ -49,7 +50,6 @@ GRADIENT_CASES = (
     "layer-norm-*",
     "order=gate_first-8",
     "cols-61",
-    "cut-bindings",
 )
 GRADIENT_MUTANTS = (
     KernelMutant("the other order", GRADIENT, 'order == "norm_first"', 'order == "gate_first"', GRADIENTS),
@@ -62,9 +62,5 @@ GRADIENT_MUTANTS = (
         "dz without the bias", GRADIENT, "if has_bias }};\n    store", "if false }};\n    store", GRADIENTS
     ),
     KernelMutant("the weight of the first head", GRADIENT, 'row % heads * COLS + " ~', '" ~', GRADIENTS),
-    KernelMutant("one slice of several", GRADIENT, "params.partials_kept != 0u", "false", GRADIENTS),
-    KernelMutant(
-        "one record of several", FINISH, "params.partials_count, invocation", "1u, invocation", GRADIENTS
-    ),
     KernelMutant("sums of another head", GRADIENT, "heads + block.owner) * COLS", "heads) * COLS", GRADIENTS),
 )

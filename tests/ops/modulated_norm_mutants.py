@@ -11,6 +11,8 @@ FINISH, PASSES = "lib/modulated_norm_finish.wgsl", "lib/op_gradient.wgsl"
 
 CASES = (
     "rows-61",
+    "each-batch-element",
+    "small-scales",
     "cols-64",
     "weight-8",
     "bias-8",
@@ -46,7 +48,7 @@ MUTANTS = (
     ),
 )
 
-GRADIENT_CASES = ("many-*", "all*", "normal*", "cols-61", "norm=rms_norm-8", "cut-bindings", "eps=*")
+GRADIENT_CASES = ("many-*", "all*", "normal*", "cols-61", "norm=rms_norm-8", "eps=*")
 GRADIENT_MUTANTS = (
     KernelMutant("scale without 1 +", GRADIENT, "(1.0 + load", "(load", GRADIENTS),
     KernelMutant("scale of another batch element", GRADIENT, "row / rows * COLS + c", "c", GRADIENTS),

@@ -1,9 +1,8 @@
 {#- `activated(x)`, the activation of a Vec that the option `activation` chooses, and its derivative `activation_slope(x)`. -#}
 {% if activation in ("silu", "sigmoid", "gelu_tanh") %}
-// 1 / (1 + exp(-x)). exp of a negative number cannot overflow.
+// 1 / (1 + exp(-x)). Without the limit, exp could overflow.
 fn logistic(x: Vec) -> Vec {
-    let e = exp(-abs(x));
-    return select(Vec(1.0), e, x < Vec()) / (1.0 + e);
+    return 1.0 / (1.0 + exp(min(-x, Vec(88.0))));
 }
 
 {% endif %}

@@ -24,6 +24,7 @@ fn load_row(row: u32, j: u32, thread: u32) -> Vec {
 {% endif %}
 }
 
+{% if vector_width < 8 %}
 // Writes step j of the row: its input h, and its output from the normalized h.
 fn store_row(row: u32, row_exists: bool, j: u32, thread: u32, h: Vec, normalized: Vec) {
     if (!row_exists || !live(j, thread)) {
@@ -37,3 +38,46 @@ fn store_row(row: u32, row_exists: bool, j: u32, thread: u32, h: Vec, normalized
     store{{ suffix }}_h(row * COLS + c, h);
 {% endif %}
 }
+{% else %}
+
+// Steps j and j + 1, which share an access.
+fn load_pair(row: u32, j: u32, thread: u32) -> mat2x4<f32> {
+    let c = 8u * pair_inside(j, thread);
+    let i = row * COLS + c;
+    let x = load8_x(i);
+{% if has_residual %}
+    let residual = load8_residual(i);
+{% if has_gate %}
+    let gate = load8_gate(element_of(row, c));
+{% endif %}
+{% endif %}
+    return mat2x4<f32>(
+{% for k in range(2) %}
+{% set x = "rounded(x[" ~ k ~ "] + residual[" ~ k ~ "]" ~ (" * gate[" ~ k ~ "]" if has_gate) ~ ")" if has_residual else "x[" ~ k ~ "]" %}
+        where_live({{ x }}, Vec(), j + {{ k }}u, thread),
+{% endfor %}
+    );
+}
+
+// Writes steps j and j + 1 of the row.
+fn store_pair(row: u32, row_exists: bool, j: u32, thread: u32, h: mat2x4<f32>, low: Vec, high: Vec) {
+    if (!row_exists || !live(j, thread)) {
+        return;
+    }
+    let c = 4u * access(j, thread);
+{% for name in ["weight", "bias"] if name in tensors | map(attribute="name") | list %}
+    let {{ name }} = load8_{{ name }}(c);
+{% endfor %}
+{% for name in ["scale", "shift"] if name in tensors | map(attribute="name") | list %}
+    let {{ name }} = load8_{{ name }}(element_of(row, c));
+{% endfor %}
+{% for k, half in [(0, "low"), (1, "high")] %}
+    let n{{ k }} = {{ half }}{{ " * weight[" ~ k ~ "]" if has_weight }}{{ " + bias[" ~ k ~ "]" if has_bias }};
+    let u{{ k }} = n{{ k }}{{ " * (1.0 + scale[" ~ k ~ "])" if has_scale }}{{ " + shift[" ~ k ~ "]" if has_shift }};
+{% endfor %}
+    store8_y(row * COLS + c, mat2x4<f32>({{ "activated(u0), activated(u1)" if activation else "u0, u1" }}));
+{% if has_residual %}
+    store8_h(row * COLS + c, h);
+{% endif %}
+}
+{% endif %}

@@ -5,10 +5,13 @@
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/dtype.wgsl" import lanes, shifted with context %}
 {% from "lib/direct.wgsl" import total, where_live with context %}
+{#- Text: the number of rows, as in lib/locate.wgsl. -#}
+{% set row_count = row_count if row_count is defined else "params.rows" %}
 {#- Words per record of statistics. -#}
 {% set moments = 3 if has_mean else 1 %}
-{#- The body of an entry point that works on one part of a row. -#}
-{% macro each_part() %}
+{#- The body of an entry point that works on one part of a row. `backwards` begins with the last part: it has been read
+    last by an earlier pass, and may still be in the cache. -#}
+{% macro each_part(backwards=false) %}
 {% set body = caller() %}
 {{ locate("thread" ~ body) }}
 {% if capped is defined and capped %}
@@ -19,7 +22,7 @@
         next_turn();
     }
 {% else %}
-{{ part_of("workgroup") }}
+{{ part_of(("(" ~ row_count ~ " * PARTS - 1u - workgroup)") if backwards else "workgroup") }}
 {{ body }}
 {% endif %}
 {% endmacro %}

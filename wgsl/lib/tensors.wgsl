@@ -2,7 +2,7 @@
 
     An index counts elements of the tensor in row-major order. In a batched tensor it counts from the begin of this
     dispatch's slice, which has `params.<batch>` batch elements. `load_NAME(i)` and `store_NAME(i, value)` access one
-    element as f32, i32 or u32, whatever its storage type. With `vector_width` 4 there are also `load4_NAME(i)` and
+    element as f32, i32 or u32, whatever its storage type. With `vector_width` 4 or 8 there are also `load4_NAME(i)` and
     `store4_NAME(i, value)` for the vec4 from i on. Then i must be a multiple of 4, and so must the number of elements of
     the tensor (per batch element if it is batched). Such an output has no other store, because a write of one component
     may write all four. `vector_tensors`, a list of names, restricts this to some tensors. An 8-bit input then also has
@@ -11,19 +11,28 @@
     `read_again`, a list of names of outputs, gives these outputs `load_NAME` and `load4_NAME` too. A pass can so read what
     an earlier pass wrote.
 
+    With `vector_width` 8, `load8_NAME(i)` and `store8_NAME(i, value)` access the eight elements from i on as a mat2x4<f32>.
+    Two-byte types then have 16 bytes per access: `raw8_NAME(i)` as they are in memory, and `unpack8_NAME(raw)`. i must be a multiple of 8, and so must the number of elements. An output
+    has only one of `store_NAME`, `store4_NAME` and `store8_NAME`.
+
     `buffer_tensors`, a list of names of tensors with 32-bit types, declares them as `buffer` instead of an array. This
     needs WGSL's feature `buffer_view`. Such a tensor has both `load_NAME` and `load4_NAME`, or both `store_NAME` and
     `store4_NAME`, and may have any number of elements. `byte_NAME(i)` is the place of element i in the buffer, in bytes.
     It has to be a multiple of 16 in a call of `load4_NAME(i)` or `store4_NAME(i, value)`. For other types, write
     `bufferView<TYPE>(&NAME, byte_NAME(i))`. -#}
 {% from "lib/cost.wgsl" import tally with context %}
-{% set vectors = vector_width is defined and vector_width == 4 %}
+{% set vectors = vector_width is defined and vector_width in (4, 8) %}
 {% set in_fours = vector_tensors if vector_tensors is defined else tensors | map(attribute="name") | list %}
 {% set scalar_types = {"int8": "i32", "int32": "i32", "uint8": "u32", "uint32": "u32"} %}
 {% set per_word = {"float16": 2, "bfloat16": 2, "int8": 4, "uint8": 4} %}
 {% set in_buffers = buffer_tensors if buffer_tensors is defined else [] %}
 {% set outputs_read = read_again if read_again is defined else [] %}
 {% macro in_vectors(tensor) -%}{{ "yes" if vectors and tensor.name in in_fours and tensor.elements % 4 == 0 }}{%- endmacro %}
+{#- Whether eight elements can be accessed at once, and whether one access has eight elements of two bytes. -#}
+{% macro in_eights(tensor) -%}
+{{ "yes" if vectors and vector_width == 8 and in_vectors(tensor) and tensor.elements % 8 == 0 and element(tensor) == "f32" }}
+{%- endmacro %}
+{% macro in_pairs_of_vectors(tensor) -%}{{ "yes" if in_eights(tensor) and tensor.dtype in per_word }}{%- endmacro %}
 {#- Whether a tensor is declared as `buffer`. -#}
 {% macro is_buffer(tensor) -%}{{ "yes" if tensor.name in in_buffers and tensor.dtype not in per_word }}{%- endmacro %}
 {#- Whether elements share words that several invocations may write. -#}
@@ -40,6 +49,8 @@
 atomic<u32>
 {%- elif not in_vectors(tensor) -%}
 {{ "u32" if tensor.dtype in per_word else element(tensor) }}
+{%- elif in_pairs_of_vectors(tensor) -%}
+vec4<u32>
 {%- elif tensor.dtype in per_word -%}
 {{ "vec2<u32>" if per_word[tensor.dtype] == 2 else "u32" }}
 {%- else -%}
@@ -68,7 +79,11 @@ const {{ name }} = {{ size }}u;
 {% if is_atomic(tensor) -%}
 atomicLoad(&{{ tensor.buffer }}[_at / {{ count }}u])
 {%- else -%}
+{% if in_pairs_of_vectors(tensor) -%}
+{{ tensor.buffer }}[_at / 8u][_at / 2u % 4u]
+{%- else -%}
 {{ tensor.buffer }}[_at / {{ 4 if in_vectors(tensor) else count }}u]{{ "[_at / 2u % 2u]" if in_vectors(tensor) and count == 2 }}
+{%- endif %}
 {%- endif %}
 {%- endmacro %}
 {% macro start(tensor) -%}
@@ -126,7 +141,13 @@ fn packed4_{{ tensor.name }}(_index: u32) -> u32 {
 
 fn load4_{{ tensor.name }}(_index: u32) -> vec4<{{ type }}> {
     {{ tally("row_reads" if tensor.batched else "parameter_reads", "4u") }}
+{% if in_pairs_of_vectors(tensor) %}
+    let _four = ({{ start(tensor) }}) / 4u;
+    let _eight = {{ tensor.buffer }}[_four / 2u];
+    let _raw = select(_eight.xy, _eight.zw, _four % 2u == 1u);
+{% else %}
     let _raw = {{ tensor.buffer }}[({{ start(tensor) }}) / 4u];
+{% endif %}
 {% if tensor.dtype == "float16" %}
     return vec4(unpack2x16float(_raw.x), unpack2x16float(_raw.y));
 {% elif tensor.dtype == "bfloat16" %}
@@ -139,6 +160,39 @@ fn load4_{{ tensor.name }}(_index: u32) -> vec4<{{ type }}> {
     return _raw;
 {% endif %}
 }
+{% endif %}
+{% if in_eights(tensor) %}
+
+{% if in_pairs_of_vectors(tensor) %}
+fn raw8_{{ tensor.name }}(_index: u32) -> vec4<u32> {
+    {{ tally("row_reads" if tensor.batched else "parameter_reads", "8u") }}
+    return {{ tensor.buffer }}[({{ start(tensor) }}) / 8u];
+}
+
+fn unpack8_{{ tensor.name }}(_raw: vec4<u32>) -> mat2x4<f32> {
+{% if tensor.dtype == "float16" %}
+    return mat2x4<f32>(
+        vec4(unpack2x16float(_raw.x), unpack2x16float(_raw.y)),
+        vec4(unpack2x16float(_raw.z), unpack2x16float(_raw.w)),
+    );
+{% else %}
+    return mat2x4<f32>(
+        bitcast<vec4<f32>>(vec4(_raw.x << 16u, _raw.x & 0xffff0000u, _raw.y << 16u, _raw.y & 0xffff0000u)),
+        bitcast<vec4<f32>>(vec4(_raw.z << 16u, _raw.z & 0xffff0000u, _raw.w << 16u, _raw.w & 0xffff0000u)),
+    );
+{% endif %}
+}
+
+fn load8_{{ tensor.name }}(_index: u32) -> mat2x4<f32> {
+    return unpack8_{{ tensor.name }}(raw8_{{ tensor.name }}(_index));
+}
+{% else %}
+fn load8_{{ tensor.name }}(_index: u32) -> mat2x4<f32> {
+    {{ tally("row_reads" if tensor.batched else "parameter_reads", "8u") }}
+    let _at = ({{ start(tensor) }}) / 4u;
+    return mat2x4<f32>({{ tensor.buffer }}[_at], {{ tensor.buffer }}[_at + 1u]);
+}
+{% endif %}
 {% endif %}
 {% endfor %}
 {% set stored = tensors | selectattr("access", "equalto", "read_write") | map(attribute="dtype") | list %}
@@ -161,7 +215,24 @@ fn encode_bfloat16(low: f32, high: f32) -> u32 {
 {% endif %}
 {% for tensor in tensors if tensor.access == "read_write" and not is_buffer(tensor) %}
 {% set type = element(tensor) %}
-{% if in_vectors(tensor) %}
+{% if in_eights(tensor) %}
+
+fn store8_{{ tensor.name }}(_index: u32, _value: mat2x4<f32>) {
+    {{ tally("writes", "8u") }}
+{% if in_pairs_of_vectors(tensor) %}
+    let _low = _value[0];
+    let _high = _value[1];
+    {{ tensor.buffer }}[({{ start(tensor) }}) / 8u] = vec4(
+        encode_{{ tensor.dtype }}(_low.x, _low.y), encode_{{ tensor.dtype }}(_low.z, _low.w),
+        encode_{{ tensor.dtype }}(_high.x, _high.y), encode_{{ tensor.dtype }}(_high.z, _high.w),
+    );
+{% else %}
+    let _at = ({{ start(tensor) }}) / 4u;
+    {{ tensor.buffer }}[_at] = _value[0];
+    {{ tensor.buffer }}[_at + 1u] = _value[1];
+{% endif %}
+}
+{% elif in_vectors(tensor) %}
 
 fn store4_{{ tensor.name }}(_index: u32, _value: vec4<{{ type }}>) {
     {{ tally("writes", "4u") }}

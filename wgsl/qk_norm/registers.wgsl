@@ -15,14 +15,14 @@
 //     ["cols <= 16", 2],
 //     ["cols <= 32", 4],
 //     ["cols <= 96", 8],
-//     ["cols <= 128", 16],
+//     ["cols <= 128", 8],
 //     ["cols <= 1024", 32],
 //     ["cols <= 4096", 128],
 //     ["cols <= 16384", "min(512, max_invocations)"],
 //     "min(1024, max_invocations)",
 // ]
 // rows_per_workgroup = [["threads_per_row <= 4", 64], ["threads_per_row <= 8", 32], ["threads_per_row <= 16", 16], ["threads_per_row <= 32", 8], 1]
-// early_parameters = "cols <= 16 * threads_per_row"
+// early_parameters = false
 // subgroups = "has_subgroups"
 // [derive]
 // packed = 0

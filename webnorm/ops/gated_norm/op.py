@@ -25,6 +25,12 @@ def _closed(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
     return rng.standard_normal(shape) * 4.0 - 12.0
 
 
+def _by_head(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
+    """Draw four groups of very different sizes."""
+    sizes = np.repeat([1e-2, 1.0, 1e2, 1e3], shape[1] // 4)
+    return np.asarray(rng.standard_normal(shape) * sizes)
+
+
 def _wide(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
     """Draw gates beyond the range where exp(-z) is a finite float32."""
     return rng.standard_normal(shape) * 100.0
@@ -57,6 +63,22 @@ op = define_op(
             sizes={"rows": 3, "heads": 1, "cols": 1536},
             options=("order=gate_first",),
             source="https://github.com/state-spaces/mamba/blob/main/mamba_ssm/ops/triton/layernorm_gated.py",
+        ),
+        *(
+            case(
+                f"groups-of-different-sizes-{order}",
+                {"x": _by_head},
+                sizes={"rows": 3, "heads": 4, "cols": 12},
+                options=(f"order={order}",),
+                source="https://github.com/state-spaces/mamba/pull/910",
+            )
+            for order in ORDERS
+        ),
+        case(
+            "many-heads-of-128-columns",
+            {},
+            sizes={"rows": 5, "heads": 32, "cols": 128},
+            source="https://github.com/vllm-project/vllm/pull/26207",
         ),
         *(
             case(f"{name}-gates-{order}", {"z": draw}, sizes=_SMALL, options=(f"order={order}",))
@@ -142,7 +164,7 @@ def input_error(error: Float64Array, rows: NormalizedRows) -> Float64Array:
     """Return the errors of normalized rows whose inputs have independent errors."""
     scaled = np.abs(error) * rows.rstd
     typical = np.sqrt((scaled * scaled).mean(axis=-1, keepdims=True))
-    return scaled + np.maximum(1.0, np.abs(rows.xhat)) * typical
+    return np.asarray(scaled + np.maximum(1.0, np.abs(rows.xhat)) * typical)
 
 
 @op.mistake("applies the gate before the norm instead of after it, or the reverse")

@@ -35,6 +35,16 @@ def _outlier(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
     return drawn
 
 
+def _small(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
+    """Draw scales that vanish if 1 + scale is rounded to 16 bits."""
+    return rng.uniform(-1.0, 1.0, shape) * 2.0**-10
+
+
+def _by_element(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
+    """Draw values whose size depends on the batch element."""
+    return rng.uniform(0.5, 1.5, shape) * np.arange(1.0, shape[0] + 1.0)[:, None]
+
+
 _SMALL = {"batch": 2, "rows": 3, "cols": 48}
 
 op = define_op(
@@ -42,9 +52,9 @@ op = define_op(
     inputs=[
         tensor("x", "batch rows*cols"),
         tensor("residual", "batch rows*cols", option="residual"),
-        tensor("gate", "batch cols", option="gate", draw=uniform(-1.0, 1.0)),
-        tensor("scale", "batch cols", option="scale", draw=uniform(-0.5, 0.5)),
-        tensor("shift", "batch cols", option="shift", draw=uniform(-0.5, 0.5)),
+        tensor("gate", "batch cols", option="gate", dtype="modulation_dtype", draw=uniform(-1.0, 1.0)),
+        tensor("scale", "batch cols", option="scale", dtype="modulation_dtype", draw=uniform(-0.5, 0.5)),
+        tensor("shift", "batch cols", option="shift", dtype="modulation_dtype", draw=uniform(-0.5, 0.5)),
         tensor("weight", "cols", option="weight", dtype="weight_dtype", draw=uniform(0.5, 1.5)),
         tensor("bias", "cols", option="bias", dtype="weight_dtype", draw=uniform(-0.5, 0.5)),
     ],
@@ -60,6 +70,7 @@ op = define_op(
         option("weight"),
         option("bias"),
         option("weight_dtype", None, "float32", "float16", "bfloat16"),
+        option("modulation_dtype", None, "float32", "float16", "bfloat16"),
         option("residual"),
         option("gate"),
         option("activation", *ACTIVATIONS),
@@ -67,10 +78,29 @@ op = define_op(
     require=[require("residual or not gate", "gate multiplies the residual, which the option residual adds")],
     cases=[
         case(
+            "each-batch-element",
+            {"scale": _by_element, "shift": _by_element},
+            sizes={"batch": 4, "rows": 3, "cols": 20},
+            source="https://github.com/NUS-HPC-AI-Lab/VideoSys/issues/119",
+        ),
+        case(
+            "small-scales",
+            {"scale": _small},
+            sizes=_SMALL,
+            source="https://github.com/NVIDIA/TransformerEngine/issues/789",
+        ),
+        case(
+            "modulation-of-its-own-type",
+            {"scale": _small, "shift": _small},
+            sizes=_SMALL,
+            options=("modulation_dtype=float32",),
+            source="https://github.com/NVIDIA/TensorRT-LLM/pull/17987",
+        ),
+        case(
             "one-row-per-scale",
             {},
             sizes={"batch": 5, "rows": 1, "cols": 1152},
-            source="modulation of single rows, as in a time embedding",
+            source="https://github.com/NVIDIA/TensorRT-LLM/pull/15762",
         ),
         *(
             case(f"gated-residual-{cols}", {}, sizes={**_SMALL, "cols": cols}, options=("residual", "gate"))
