@@ -52,7 +52,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
 }
 # Files of the repository whose words are not ours, or that state the rules.
 NOT_OURS = re.compile(
-    r"(^|/)(vendor|results|LICENSE|package-lock\.json|tests/prose/words\.yml)|\.(png|svg|json|ico|db)$"
+    r"(^|/)(vendor|results|LICENSE|package-lock\.json|tests/prose/words\.yml)|\.(png|svg|json|ico|db|onnx)$"
 )
 
 

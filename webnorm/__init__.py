@@ -1,9 +1,9 @@
 """webnorm: a lab for WGSL kernels. It checks them against a float64 NumPy reference and times them.
 
 `load_op` loads an op of your own. `check`, `bench` and `evaluate` check and time its kernels. `layer_norm`,
-`rms_norm`, their gradients and the modules replace torch's functions of the same names. Scripts can also use
-the lab's own types: you render a `Variant` of a `Kernel` for a `Problem` into a `Shader`, and bind the shader
-to buffers of a `Device` as a `Plan`.
+`rms_norm`, `group_norm`, `softmax` and others, their gradients and the modules replace torch's functions of
+the same names. Scripts can also use the lab's own types: you render a `Variant` of a `Kernel` for a `Problem`
+into a `Shader`, and bind the shader to buffers of a `Device` as a `Plan`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,37 @@ if TYPE_CHECKING:
     from webnorm.calls.arrays import GpuArray as GpuArray
     from webnorm.calls.loaded_op import LoadedOp as LoadedOp
     from webnorm.calls.loaded_op import load_op as load_op
+    from webnorm.calls.loaded_op import op_function as op_function
     from webnorm.choice.defaults import default_variant as default_variant
     from webnorm.engines.catalog import engine_names as engine_names
     from webnorm.errors import WebnormError as WebnormError
+    from webnorm.functions.channel_modules import GroupNorm as GroupNorm
+    from webnorm.functions.channel_modules import InstanceNorm1d as InstanceNorm1d
+    from webnorm.functions.channel_modules import InstanceNorm2d as InstanceNorm2d
+    from webnorm.functions.channel_modules import InstanceNorm3d as InstanceNorm3d
+    from webnorm.functions.gradients import group_norm_backward as group_norm_backward
+    from webnorm.functions.gradients import log_softmax_backward as log_softmax_backward
+    from webnorm.functions.gradients import normalize_backward as normalize_backward
+    from webnorm.functions.gradients import softmax_backward as softmax_backward
+    from webnorm.functions.group_norms import group_norm as group_norm
+    from webnorm.functions.group_norms import instance_norm as instance_norm
+    from webnorm.functions.microsoft_norms import embed_layer_normalization as embed_layer_normalization
+    from webnorm.functions.microsoft_norms import group_norm_ms as group_norm_ms
+    from webnorm.functions.microsoft_norms import (
+        simplified_layer_normalization as simplified_layer_normalization,
+    )
+    from webnorm.functions.microsoft_norms import skip_group_norm as skip_group_norm
+    from webnorm.functions.microsoft_norms import skip_layer_normalization as skip_layer_normalization
+    from webnorm.functions.microsoft_norms import (
+        skip_simplified_layer_normalization as skip_simplified_layer_normalization,
+    )
+    from webnorm.functions.onnx_norms import group_normalization as group_normalization
+    from webnorm.functions.onnx_norms import instance_normalization as instance_normalization
+    from webnorm.functions.onnx_norms import lp_normalization as lp_normalization
+    from webnorm.functions.onnx_norms import mean_variance_normalization as mean_variance_normalization
+    from webnorm.functions.row_functions import log_softmax as log_softmax
+    from webnorm.functions.row_functions import normalize as normalize
+    from webnorm.functions.row_functions import softmax as softmax
     from webnorm.gpu.buffers import Inputs as Inputs
     from webnorm.gpu.buffers import Outputs as Outputs
     from webnorm.gpu.device import Device as Device
@@ -66,7 +94,20 @@ _HOME = {
     name: module
     for module, names in {
         "calls.arrays": "GpuArray",
-        "calls.loaded_op": "LoadedOp load_op",
+        "calls.loaded_op": "LoadedOp load_op op_function",
+        "functions.channel_modules": "GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d",
+        "functions.gradients": (
+            "group_norm_backward log_softmax_backward normalize_backward softmax_backward"
+        ),
+        "functions.group_norms": "group_norm instance_norm",
+        "functions.microsoft_norms": (
+            "embed_layer_normalization group_norm_ms simplified_layer_normalization skip_group_norm "
+            "skip_layer_normalization skip_simplified_layer_normalization"
+        ),
+        "functions.onnx_norms": (
+            "group_normalization instance_normalization lp_normalization mean_variance_normalization"
+        ),
+        "functions.row_functions": "log_softmax normalize softmax",
         "ops.norms.functional": "layer_norm layer_norm_backward rms_norm rms_norm_backward",
         "ops.norms.modules": "LayerNorm RMSNorm",
         "ops.norms.onnx_ops": "layer_normalization rms_normalization",

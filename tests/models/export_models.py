@@ -256,6 +256,52 @@ def flux() -> Export:
     return model, (), inputs
 
 
+def phi() -> Export:
+    """Return Phi with LayerNorm of queries and keys."""
+    from transformers import PhiConfig, PhiModel
+
+    sizes = _small(qk_layernorm=True)
+    del sizes["head_dim"]
+    return _called(PhiModel(PhiConfig(**sizes)), _ids())
+
+
+def convnext() -> Export:
+    """Return ConvNeXt, which normalizes the channels of each pixel."""
+    import torch
+    from transformers import ConvNextConfig, ConvNextModel
+
+    config = ConvNextConfig(hidden_sizes=[16, 24], depths=[1, 1], num_stages=2)
+    return ConvNextModel(config), (torch.randn(1, 3, 32, 32),), {}
+
+
+def sd3() -> Export:
+    """Return the transformer of Stable Diffusion 3."""
+    import torch
+    from diffusers import SD3Transformer2DModel
+
+    model = SD3Transformer2DModel(
+        sample_size=8,
+        in_channels=4,
+        out_channels=4,
+        num_layers=2,
+        attention_head_dim=8,
+        num_attention_heads=2,
+        joint_attention_dim=16,
+        caption_projection_dim=16,
+        pooled_projection_dim=16,
+        pos_embed_max_size=16,
+        qk_norm="rms_norm",
+    )
+    inputs = {
+        "hidden_states": torch.randn(1, 4, 8, 8),
+        "encoder_hidden_states": torch.randn(1, 6, 16),
+        "pooled_projections": torch.randn(1, 16),
+        "timestep": torch.tensor([1]),
+        "return_dict": False,
+    }
+    return model, (), inputs
+
+
 def no_norms() -> Export:
     """Return a network with BatchNorm, global average pooling and a variance as an output."""
     import torch
@@ -278,6 +324,7 @@ MODELS: Mapping[str, Callable[[], Export]] = {
     one.__name__: one
     for one in (
         gpt2, bert, llama, llama_half, qwen3, gemma3, vit, whisper, t5, mamba2, unet, vae_decoder, dit, flux,
+        phi, convnext, sd3,
         no_norms,
     )
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Norms that a scan derives from a config are those of the torch modules that the libraries build from it."""
+"""A scan derives as many norms from a config as the libraries build torch modules from it."""
 
 from __future__ import annotations
 

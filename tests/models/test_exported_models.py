@@ -159,6 +159,26 @@ EXPECTED = {
         2 softmax batch=4 queries=16 cols=16 float32 fused
         4 layer_norm rows=16 cols=32 float32 fused residual eps=1e-05
     """,
+    "phi_dynamo": """
+        1 layer_norm rows=8 cols=32 float32 fused eps=1e-05
+        2 qk_norm batch=1 tokens=8 q_heads=4 k_heads=2 dim=8 float32 fused bias layout=heads_first norm=layer_norm eps=1e-05
+        2 softmax batch=4 queries=8 cols=8 float32 fused mask scale=0.353553
+        2 layer_norm rows=8 cols=32 float32 fused residual eps=1e-05
+    """,
+    "convnext_dynamo": """
+        3 layer_norm rows=64 cols=16 float32 fused eps=1e-06
+        1 layer_norm rows=16 cols=24 float32 fused eps=1e-06
+        1 layer_norm rows=1 cols=24 float32 fused eps=1e-12
+    """,
+    "sd3_dynamo": """
+        1 modulated_norm batch=1 rows=16 cols=16 float32 fused norm=layer_norm eps=1e-06
+        1 modulated_norm batch=1 rows=6 cols=16 float32 fused norm=layer_norm eps=1e-06
+        2 qk_norm batch=1 tokens=16 q_heads=2 k_heads=2 dim=8 float32 decomposed layout=heads_first norm=rms_norm eps=1e-06
+        2 qk_norm batch=1 tokens=6 q_heads=2 k_heads=2 dim=8 float32 decomposed layout=heads_first norm=rms_norm eps=1e-06
+        2 softmax batch=2 queries=22 cols=22 float32 fused
+        4 modulated_norm batch=1 rows=16 cols=16 float32 fused gate norm=layer_norm residual eps=1e-06
+        2 modulated_norm batch=1 rows=6 cols=16 float32 fused gate norm=layer_norm residual eps=1e-06
+    """,
 }
 
 
@@ -173,5 +193,5 @@ def test_exported_model(name: str) -> None:
     found = scan_model(FILES / f"{name}.onnx")
     assert [line(use) for use in found.uses] == lines(EXPECTED[name])
     assert (found.missing, found.notes, found.assumed) == ((), (), {})
-    # The scan reads no weights: those of these files are not there.
+    # The scan reads no weights, and the weights of these files are not there.
     assert not (FILES / "weights.bin").exists()

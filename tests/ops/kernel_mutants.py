@@ -21,7 +21,7 @@ from webnorm.op.registry import OPS
 
 
 class KernelMutant(NamedTuple):
-    """A change of `old` to `new` in a file of wgsl/, and the kernels of which one has to fail."""
+    """A change of `old` to `new` in a file of wgsl/, and the kernels that the test tries until one fails."""
 
     name: str
     file: str

@@ -54,7 +54,13 @@ MUTANTS = (
     KernelMutant(
         "bias left out", REGISTERS, '"bias", kind, j) if bias', '"bias", kind, j) if dim == 0', FAST
     ),
-    KernelMutant("weight of the first step", REGISTERS, "name ~ j if early", 'name ~ "0" if early', FAST),
+    KernelMutant(
+        "weight of the first step",
+        REGISTERS,
+        'name ~ j if early_parameters else load_parameter(name, kind, "i" ~ j)',
+        'name ~ "0" if early_parameters else load_parameter(name, kind, "i0")',
+        FAST,
+    ),
     KernelMutant(
         "one step too few",
         REGISTERS,
@@ -87,7 +93,6 @@ GRADIENT_CASES = (
     "a-weight-per-head",
     "gaps-of-*",
     "split-of-*",
-    "cut-*",
 )
 GRADIENT_MUTANTS = (
     *SHARED,
@@ -104,7 +109,6 @@ GRADIENT_MUTANTS = (
     KernelMutant("sums of the first head", BACK_NAIVE, "number < {{ kind }}_heads", "number <= first", SLOW),
     KernelMutant("rows past the last counted", BACK_REGISTERS, ", row_exists);", ", true);", FAST),
     KernelMutant("sums of the first head", BACK_REGISTERS, "first + i % count", "first", FAST),
-    KernelMutant("sums of one slice", BACK_REGISTERS, "if (params.head_sums_kept != 0u)", "if (false)", FAST),
     KernelMutant("rows of a workgroup not added", BACK_REGISTERS, "0.0, turn_of == 0u)", "0.0, true)", FAST),
     KernelMutant("no tree", BACK_REGISTERS, "if 2 ** power < finish_records", "if 2 ** power < 1", FAST),
     KernelMutant("sums of keys for queries", BACK_REGISTERS, "u && !is_key", "u && is_key", FAST),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +139,14 @@ def test_auto_takes_registers_while_a_row_fits(op: str, longest: int) -> None:
 def test_bad_input_is_one_line(words: list[str], message: str, tmp_path: Path) -> None:
     done = commands.webnorm(["bench", "--op", "softmax", *words], tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and message in done.stderr
+
+
+def test_a_users_folder_takes_the_place_of_softmax(tmp_path: Path) -> None:
+    """The docs' tutorials write an op softmax with other sizes."""
+    assert commands.webnorm(["new-op", "softmax"], tmp_path).returncode == 0
+    words = ["--op", "kernels/softmax", "--case", "softmax-rows-1"]
+    done = commands.webnorm(["check", *words, "--json", "-"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {one["kernel"] for one in json.loads(done.stdout)["results"]} == {"naive"}
+    done = commands.webnorm(["new-op", "layer_norm"], tmp_path)
+    assert done.returncode == 2 and "NAME is 'layer_norm', an op of webnorm" in done.stderr

@@ -1,4 +1,4 @@
-"""User ops as functions on arrays: `softmax = load_op("kernels/softmax"); y = softmax(x)`."""
+"""Ops as functions on arrays: `softmax = load_op("kernels/softmax"); y = softmax(x)`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from webnorm.op import expression
 from webnorm.op.dtypes import DTYPE_NAMES, DTYPES, STORAGE
 from webnorm.op.op import Op, Task, Tensor
 from webnorm.op.registry import load_op as load_folder
+from webnorm.op.registry import op_named
 
 
 class LoadedOp:
-    """A function on arrays that computes a user op, from `load_op`.
+    """A function on arrays that computes an op, from `load_op` or `op_function`.
 
     Pass the inputs in the order of op.py, or by name. Scalars, options, and sizes that no array has are
     keyword arguments. See `webnorm.load_op` for an example.
@@ -239,3 +240,38 @@ def load_op(folder: str | Path) -> LoadedOp:
     array([[1., 2., 3., 4.]], dtype=float32)
     """
     return LoadedOp(load_folder(folder))
+
+
+def op_function(name: str) -> LoadedOp:
+    """Return an op that comes with webnorm, or that is loaded, as a function on arrays.
+
+    Parameters
+    ----------
+    name : str
+        The name of an op, such as "group_norm".
+
+    Returns
+    -------
+    LoadedOp
+        A function that takes the op's inputs.
+
+    Raises
+    ------
+    WebnormError
+        There is no such op, or it has no `op.py` in the form of `define_op`, as "layer_norm".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import webnorm
+    >>> group_norm = webnorm.op_function("group_norm")
+    >>> x = np.array([[1, 2, 3, 4]], np.float32)
+    >>> group_norm(x, weight=False, bias=False, channels=2, spatial=2, groups=1).round(3)
+    array([[-1.342, -0.447,  0.447,  1.342]], dtype=float32)
+    """
+    op = op_named(name)
+    if op.source is None:
+        raise WebnormError(
+            f"{name} is no op of define_op; expected group_norm or another: call webnorm.{name}"
+        )
+    return LoadedOp(op)

@@ -269,7 +269,8 @@ class Schedule:
         for binding in self._shared:
             for at, name in enumerate(binding.tensors):
                 packed, begin = buffers[binding.name], at * binding.stride
-                encoder.copy_buffer_to_buffer(buffers[name], 0, packed, begin, binding.stride)
+                size = min(binding.stride, buffers[name].size)
+                encoder.copy_buffer_to_buffer(buffers[name], 0, packed, begin, size)
 
     def encode(self, compute: Any, groups: Sequence[Any]) -> None:
         """Add the dispatches to a compute pass, with the bind groups from `bind`."""

@@ -22,7 +22,7 @@ _PLAIN_BLOCKS = ("DownBlock2D", "UpBlock2D", "UNetMidBlock2D")
 
 @dataclass(frozen=True)
 class _Maker:
-    """What the group norms of a network share."""
+    """The values that all group norms of a network share."""
 
     config: ModelConfig
     batch: int
@@ -111,9 +111,9 @@ def _up_block(
     """Yield the norms of a block that also reads the results of the blocks on the way down."""
     level = len(channels) - 1 - at
     own, count = channels[level], layers[level] + 1
-    below, beside = channels[min(level + 1, len(channels) - 1)], channels[max(level - 1, 0)]
+    below, above = channels[min(level + 1, len(channels) - 1)], channels[max(level - 1, 0)]
     for layer in range(count):
-        before = (below if layer == 0 else own) + (beside if layer == count - 1 else own)
+        before = (below if layer == 0 else own) + (above if layer == count - 1 else own)
         name = f"up_blocks.{at}"
         yield from maker.resnet(before, own, _size(size, level), f"{name}.resnets.{layer}")
         if attends:

@@ -107,7 +107,7 @@ def _check_calls(model: Any, path: Path) -> None:
 
 
 def _nodes(holder: Any, path: Path, depth: int = 0) -> Iterator[Any]:
-    """Yield the nodes of a graph or function, with those of subgraphs."""
+    """Yield the nodes of a graph or function and of its subgraphs."""
     if depth > _DEEPEST:
         raise WebnormError(f"{path}: subgraphs are nested more than {_DEEPEST} deep")
     for node in holder.node:

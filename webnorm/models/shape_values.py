@@ -222,6 +222,7 @@ _OPS: Mapping[str, _Compute] = {
     "ConstantOfShape": _filled,
     "Expand": _expand,
     "Reshape": _reshape,
+    "Transpose": lambda attributes, x: np.transpose(x, attributes.get("perm")),
     "Range": _range,
     "ReduceProd": _reduced_product,
     "Add": lambda _, x, y: x + y,

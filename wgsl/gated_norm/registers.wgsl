@@ -10,7 +10,19 @@
 // rows_per_workgroup = [1, 2, 4, 8, 16]
 // subgroups = [true, false]
 // [default]
-// rows_per_workgroup = [["software", [["span > 256", 1], 4]], ["threads_per_row > 32", 1], 4]
+// threads_per_row = [
+//     ["software", [["cols <= 256", 4], ["cols <= 1024", 16], ["cols <= 2048", 32], ["cols <= 4096", 64], "min(256, max_invocations)"]],
+//     ["cols <= 64", 4],
+//     ["cols <= 128", 8],
+//     ["cols <= 256", 16],
+//     ["cols <= 512", 32],
+//     ["cols <= 1024", 64],
+//     ["cols <= 2048", 128],
+//     ["cols <= 4096", "min(256, max_invocations)"],
+//     ["cols <= 32768", "min(512, max_invocations)"],
+//     "min(1024, max_invocations)",
+// ]
+// rows_per_workgroup = [["software", [["span > 256", 1], 4]], ["threads_per_row <= 8", 16], ["threads_per_row <= 16", 8], ["threads_per_row <= 32", 4], 1]
 // subgroups = "has_subgroups"
 // [derive]
 // packed = 0

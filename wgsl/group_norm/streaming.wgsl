@@ -10,7 +10,7 @@
 // subgroups = [true, false]
 // [default]
 // threads_per_row = [
-//     ["software and has_subgroups and 128 < span <= 32768", 32],
+//     ["software and has_subgroups and span > 128", 32],
 //     ["software", 1],
 //     "min(512, max_invocations)",
 // ]
@@ -30,7 +30,7 @@
 // workgroup_count = "ceil_div(batch * groups, rows_per_workgroup)"
 // iterations = "24 + 3 * sweep + 3 * (threads_per_row // 16)"
 // [accuracy]
-// serial_terms = "steps"
+// serial_terms = "min(steps, 16) + steps // 16"
 // ///
 {% set row_elements, row_count = true, "(params.batch * groups)" %}
 {% set vector_tensors = ["x", "residual", "y", "h"] %}

@@ -2,7 +2,7 @@
 {% if activation in ("silu", "sigmoid", "gelu_tanh") %}
 // 1 / (1 + exp(-x)). Without the limit, exp could overflow.
 fn logistic(x: Vec) -> Vec {
-    return 1.0 / (1.0 + exp(min(-x, Vec(80.0))));
+    return 1.0 / (1.0 + exp(min(-x, Vec(88.0))));
 }
 
 {% endif %}

@@ -3,6 +3,8 @@
     all columns, so slots number the elements of a Vec of each column. -#}
 {% from "lib/dtype.wgsl" import lanes with context %}
 {% set first_layout = layout == "channels_first" %}
+{#- Pixels that count as one. Without tiles, always 1. -#}
+{% set repeats = repeats if repeats is defined else 1 %}
 {#- Text: the number of batch elements. An op whose batch is compiled in sets `batch_count`. -#}
 {% set batch_count = batch_count if batch_count is defined else "params.batch" %}
 {#- Text: the distance in `place` between invocations that follow each other in a column. -#}
@@ -107,12 +109,17 @@ Vec({% for k in range(lanes) %}{{ function }}(channel_of_slot({{ lanes }}u * col
 {{ after }}
     }
 {% endmacro %}
-{#- Merges what the invocations of a column have in workgroup memory by the function `merge(place, other)`. -#}
+{#- Merges what the invocations of a column have in workgroup memory by the function `merge(place, other)`, eight at a time:
+    an invocation writes only where it alone reads. -#}
 {% macro merge_columns(merge) %}
     workgroupBarrier();
-{% for power in range(9, -1, -1) if 2 ** power < deep %}
-    if (share < {{ 2 ** power }}u && share + {{ 2 ** power }}u < DEEP) {
-        {{ merge }}(place, place + {{ 2 ** power }}u * {{ stride }});
+{% set after = [(deep + 7) // 8, (deep + 63) // 64, (deep + 511) // 512] %}
+{% for span, left in [(deep, after[0]), (after[0], after[1]), (after[1], after[2])] if span > 1 %}
+    // {{ span }} invocations of a column become {{ left }}.
+    if (share < {{ left }}u) {
+        for (var other = share + {{ left }}u; other < {{ span }}u; other += {{ left }}u) {
+            {{ merge }}(place, place + (other - share) * {{ stride }});
+        }
     }
     workgroupBarrier();
 {% endfor %}

@@ -65,9 +65,9 @@ middle_of(
 {#- Computes the row's statistics from `sum` and `squares` about `pivot`. `apart` is the distance from the mean to the
     pivot. With `early_sums`, it also computes means.y, the mean of g, from `along`, and sums.z, the sum of
     g * (x - mean) * SCALE, from `across`. -#}
-{% macro join_moments(early_sums=false) %}
+{% macro join_moments(early_sums=false, squares=total("squares")) %}
     let count = own_columns(thread);
-    let own = vec2({{ total("sum") }}, {{ total("squares") }});
+    let own = vec2({{ total("sum") }}, {{ squares }});
     let about_row = moved(count, own, {{ scaled_distance("pivot", "row_pivot") }}).x;
 {% if early_sums %}
     let own_g = {{ total("across") }};
@@ -90,10 +90,14 @@ middle_of(
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
 {% include "lib/statistics.wgsl" %}
 {% endmacro %}
+{#- Ops with an op.py have rows of millions of elements. Their squares are added up over 16 steps at a time, and the results
+    in a second accumulator. -#}
+{% set keeps = row_elements is defined %}
+{% set swept_squares = ("kept + " if keeps else "") ~ total("squares") %}
 {#- An invocation with many columns continues from their mean. A pivot that is an outlier then costs digits in few columns. -#}
 {% macro move_pivot() %}
         if (j % 16u == 15u && access(j, thread) < {{ last_access }}) {
-            let own = vec2({{ total("sum") }}, {{ total("squares") }});
+            let own = vec2({{ total("sum") }}, {{ swept_squares }});
             let count = f32({{ lanes }}u * (j + 1u){{ " - select(0u, row_shift, thread == 0u)" if shifted }});
             let better = pivot + own.x / (count * SCALE);
             if (own.y < 1e38) {
@@ -101,7 +105,7 @@ middle_of(
                 sum = Vec();
                 squares = Vec();
                 sum{{ ".x" if lanes > 1 }} = sums.x;
-                squares{{ ".x" if lanes > 1 }} = sums.y;
+                {{ "kept" if keeps else ("squares.x" if lanes > 1 else "squares") }} = sums.y;
                 pivot = better;
             }
         }
@@ -115,12 +119,15 @@ middle_of(
     var pivot = {{ own_pivot(loaded) }};
     var sum = Vec();
     var squares = Vec();
+{% if keeps %}
+    var kept = 0.0;
+{% endif %}
     {% call sweep_row(move_pivot()) %}
         let d = {{ where_live(distance("h", "Vec(pivot * SCALE)"), "Vec()", "j") }};
         sum += d;
         squares += d * d;
     {% endcall %}
-{{ join_moments() }}
+{{ join_moments(squares=swept_squares) }}
 {% else %}
     var squares = Vec();
     {% call sweep_row() %}

@@ -18,7 +18,7 @@ fn term(h: Vec) -> Vec {
     return {{ "abs(h)" if p == "1" else "h * h" }};
 }
 
-// What rows are divided by is 1 / (factor * reciprocal): two numbers, because their product may overflow. A norm below eps
+// The divisor of a row is 1 / (factor * reciprocal). The product of these numbers may overflow. A norm below eps
 // is constant.
 struct RowNorm {
     factor: f32,

@@ -34,7 +34,7 @@ fn greatest(v: Vec) -> f32 {
     return {{ "max(max(v.x, v.y), max(v.z, v.w))" if lanes == 4 else "v" }};
 }
 
-// What to multiply exp(z - maximum) by, from its sum. A row without a column has the sum 0.
+// The factor of exp(z - maximum). A row whose columns are all hidden has the sum 0.
 fn reciprocal_of(sum: f32) -> f32 {
     return {{ "select(1.0 / sum, 0.0, sum == 0.0)" if fully_masked == "zeros" else "1.0 / sum" }};
 }

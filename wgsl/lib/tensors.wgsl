@@ -12,7 +12,7 @@
     an earlier pass wrote.
 
     With `vector_width` 8, `load8_NAME(i)` and `store8_NAME(i, value)` access the eight elements from i on as a mat2x4<f32>.
-    Two-byte types then have 16 bytes per access. i must be a multiple of 8, and so must the number of elements. An output
+    Two-byte types then have 16 bytes per access: `raw8_NAME(i)` as they are in memory, and `unpack8_NAME(raw)`. i must be a multiple of 8, and so must the number of elements. An output
     has only one of `store_NAME`, `store4_NAME` and `store8_NAME`.
 
     `buffer_tensors`, a list of names of tensors with 32-bit types, declares them as `buffer` instead of an array. This
@@ -163,10 +163,13 @@ fn load4_{{ tensor.name }}(_index: u32) -> vec4<{{ type }}> {
 {% endif %}
 {% if in_eights(tensor) %}
 
-fn load8_{{ tensor.name }}(_index: u32) -> mat2x4<f32> {
-    {{ tally("row_reads" if tensor.batched else "parameter_reads", "8u") }}
 {% if in_pairs_of_vectors(tensor) %}
-    let _raw = {{ tensor.buffer }}[({{ start(tensor) }}) / 8u];
+fn raw8_{{ tensor.name }}(_index: u32) -> vec4<u32> {
+    {{ tally("row_reads" if tensor.batched else "parameter_reads", "8u") }}
+    return {{ tensor.buffer }}[({{ start(tensor) }}) / 8u];
+}
+
+fn unpack8_{{ tensor.name }}(_raw: vec4<u32>) -> mat2x4<f32> {
 {% if tensor.dtype == "float16" %}
     return mat2x4<f32>(
         vec4(unpack2x16float(_raw.x), unpack2x16float(_raw.y)),
@@ -178,11 +181,18 @@ fn load8_{{ tensor.name }}(_index: u32) -> mat2x4<f32> {
         bitcast<vec4<f32>>(vec4(_raw.z << 16u, _raw.z & 0xffff0000u, _raw.w << 16u, _raw.w & 0xffff0000u)),
     );
 {% endif %}
+}
+
+fn load8_{{ tensor.name }}(_index: u32) -> mat2x4<f32> {
+    return unpack8_{{ tensor.name }}(raw8_{{ tensor.name }}(_index));
+}
 {% else %}
+fn load8_{{ tensor.name }}(_index: u32) -> mat2x4<f32> {
+    {{ tally("row_reads" if tensor.batched else "parameter_reads", "8u") }}
     let _at = ({{ start(tensor) }}) / 4u;
     return mat2x4<f32>({{ tensor.buffer }}[_at], {{ tensor.buffer }}[_at + 1u]);
-{% endif %}
 }
+{% endif %}
 {% endif %}
 {% endfor %}
 {% set stored = tensors | selectattr("access", "equalto", "read_write") | map(attribute="dtype") | list %}

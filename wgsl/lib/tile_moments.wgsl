@@ -22,6 +22,11 @@ fn merge_moments(place: u32, other: u32) {
     counts[place] = count;
 }
 
+// a - b. The factor keeps drivers from simplifying a - (a + c) to -c, which would not be rounded.
+fn apart(a: Vec, b: Vec) -> Vec {
+    return 2.0 * fma(a, Vec(0.5), -0.5 * b);
+}
+
 {{ row_reduction("sum_means", "f32") }}
 
 {{ row_reduction("sum_spreads", "vec2<f32>") }}
@@ -33,7 +38,7 @@ fn merge_moments(place: u32, other: u32) {
     each accumulator has `tile_steps` terms. -#}
 {% macro move_to_mean() %}
         let better = pivot + sum / max(count, 1.0);
-        let by = pivot - better;
+        let by = apart(pivot, better);
         let rest = fma(Vec(count), by, sum);
         squares += by * ((sum + rest) * PER_COLUMN);
         sum = rest;
@@ -55,8 +60,10 @@ fn merge_moments(place: u32, other: u32) {
 {% endcall %}
     counts[place] = count;
     means[place] = pivot;
-    lows[place] = sum / max(count, 1.0);
-    spreads[place] = squares;
+    let low = sum / max(count, 1.0);
+    lows[place] = low;
+    // From distances to the pivot to those from the mean. Beyond float32's range as in lib/statistics.wgsl.
+    spreads[place] = select(squares, max(squares - low * (low * (count * PER_COLUMN)), Vec()), squares < Vec(1e38));
 {{ merge_columns("merge_moments") }}
     if (share == 0u && column_exists) {
         let at = params.tile_moments_start + 3u * ((n * BLOCKS + block) * SLOTS + {{ lanes }}u * column);

@@ -1,14 +1,19 @@
 // /// webnorm
 // summary = "One invocation per head of a token for dx, then one per column for the sums over tokens."
-// differs = "Follows the formulas; the sums read q, k and their gradients again."
+// differs = "Follows the formulas; the sums read q, k and their gradients again, and a last pass stores them."
 // layout = "row_per_invocation"
 // [derive]
 // vector_width = 1
 // sets_q = "q_heads if weight_per_head else 1"
 // sets_k = "k_heads if weight_per_head else 1"
+// columns = "(sets_q + key * sets_k) * dim"
 // [[scratch]]
 // name = "statistics"
 // words = "3 * tokens * heads"
+// [[scratch]]
+// name = "column_sums"
+// records = "1"
+// words = "sums * columns"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
@@ -19,18 +24,23 @@
 // entry_point = "sums_q"
 // workgroup_size = "workgroup_size"
 // workgroup_count = "ceil_div(sets_q * dim, workgroup_size)"
-// per = "call"
 // when = "sums"
 // iterations = "batch * tokens * (q_heads // sets_q)"
-// bindings = ["q", "dyq", "statistics", "dweight_q", "dbias_q"]
+// bindings = ["q", "dyq", "statistics", "column_sums"]
 // [[pass]]
 // entry_point = "sums_k"
 // workgroup_size = "workgroup_size"
 // workgroup_count = "ceil_div(sets_k * dim, workgroup_size)"
-// per = "call"
 // when = "sums * key"
 // iterations = "batch * tokens * (k_heads // sets_k)"
-// bindings = ["q", "k", "dyk", "statistics", "dweight_k", "dbias_k"]
+// bindings = ["q", "k", "dyk", "statistics", "column_sums"]
+// [[pass]]
+// entry_point = "finish"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "ceil_div(columns, workgroup_size)"
+// per = "call"
+// when = "sums"
+// bindings = ["column_sums", "dweight_q", "dweight_k", "dbias_q", "dbias_k"]
 // [accuracy]
 // serial_terms = "cols"
 // column_terms = "batch * tokens * max(q_heads // sets_q, k_heads // sets_k)"
@@ -39,6 +49,7 @@
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/qk_norm_access.wgsl" import by_kind, load_x, load_dy, load_parameter, factor with context %}
 {% include "lib/qk_norm_row.wgsl" %}
+{% set summed = (["dweight"] if weight else []) + (["dbias"] if bias else []) %}
 
 // Element e of dy, times the weight.
 fn weighted_dy(head: Head, e: u32) -> f32 {
@@ -128,7 +139,34 @@ fn sums_{{ kind }}(
             dbias += dy;
         }
     }
-{{ "    store_dweight_" ~ kind ~ "(column, dweight);" if weight }}
-{{ "    store_dbias_" ~ kind ~ "(column, dbias);" if bias }}
+{% for name in summed %}
+    put_sum({{ loop.index0 * columns }}u + {{ sets_q ~ "u * dim + " if kind == "k" }}column, {{ name }});
+{% endfor %}
 }
 {% endfor %}
+{% if summed %}
+
+// The slices of a split problem run one after the other and add to the same sums.
+fn put_sum(at: u32, value: f32) {
+    var sum = value;
+    if (params.column_sums_kept != 0u) { sum += column_sums[at]; }
+    column_sums[at] = sum;
+}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn finish(
+    {% include "lib/builtins.wgsl" %}
+) {
+    let column = (workgroup_id.y * workgroups.x + workgroup_id.x) * {{ workgroup_size }}u + invocation;
+    if (column < {{ sets_q }}u * dim) {
+{% for name in summed %}
+        store_{{ name }}_q(column, column_sums[{{ loop.index0 * columns }}u + column]);
+{% endfor %}
+    }{% if key %} else if (column < {{ columns }}u) {
+{% for name in summed %}
+        store_{{ name }}_k(column - {{ sets_q }}u * dim, column_sums[{{ loop.index0 * columns }}u + column]);
+{% endfor %}
+    }{% endif %}
+
+}
+{% endif %}

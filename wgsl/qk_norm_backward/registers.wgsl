@@ -116,6 +116,9 @@ var<workgroup> merged: array<f32, {{ sums * cols }}>;
 {% endfor %}
 {% endmacro %}
 {% macro load(kind) %}
+{% if has_mean %}
+        first_element = {{ load_x(kind, "0u") }}{{ ".x" if lanes > 1 }};
+{% endif %}
 {% for j in range(steps) %}
         x{{ j }} = {{ load_x(kind, "i" ~ j) }};
         dy{{ j }} = {{ load_dy(kind, "i" ~ j) }};
@@ -170,6 +173,9 @@ fn {{ name }}(
         let row_exists = token_index < rows;
         let token = min(token_index, rows - 1u);
         let head = head_in(is_key, token, number);
+{% if has_mean %}
+        var first_element: f32;
+{% endif %}
 {% for j in range(steps) %}
         var x{{ j }}: Vec;
         var dy{{ j }}: Vec;
@@ -179,7 +185,7 @@ fn {{ name }}(
         x{{ j }} = where_live(x{{ j }}, Vec(), {{ j }}u, thread);
         dy{{ j }} = where_live(dy{{ j }}, Vec(), {{ j }}u, thread);
 {% endfor %}
-{{ held_moments(held, held, steps, "pivot_of(row_of(is_key, token, number))") }}
+{{ held_moments(held, held, steps, "select(first_element, 0.0, abs(first_element) > 1e35)" if has_mean else "") }}
 {{ held_scale(steps) }}
         var along = Vec();
 {% if has_mean %}

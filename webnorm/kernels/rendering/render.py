@@ -338,14 +338,21 @@ def _bindings(
             batched=first.batched,
             dtype=first.dtype(problem),
             itemsize=DTYPES[first.dtype(problem)].itemsize,
-            width=first.inner(problem),
+            width=max(tensor.inner(problem) for tensor in tensors),
             wide=first.wide,
             tensors=tuple(tensor.name for tensor in tensors),
         )
         bindings.append(binding)
         views.extend(
             TensorView(
-                t.name, name, at * binding.stride, t.access, t.batched, binding.dtype, t.wide, binding.width
+                t.name,
+                name,
+                at * binding.stride,
+                t.access,
+                t.batched,
+                binding.dtype,
+                t.wide,
+                t.inner(problem),
             )
             for at, t in enumerate(tensors)
         )

@@ -145,8 +145,8 @@ class StorageBinding:
     Attributes
     ----------
     width
-        The array elements per batch element, or in total if it is not `batched`. In a scratch buffer, the
-        floats per record.
+        The array elements per batch element, or in total if it is not `batched`. In a buffer of several
+        tensors, those of the largest one; in a scratch buffer, the floats per record.
     wide
         Whether `width` depends on the problem's sizes.
     itemsize
@@ -170,7 +170,7 @@ class StorageBinding:
 
     @property
     def inner_bytes(self) -> int:
-        """The bytes of one batch element, or of each tensor if it is not batched."""
+        """The bytes of one batch element, or of the largest tensor if it is not batched."""
         return self.width * self.itemsize
 
     @property

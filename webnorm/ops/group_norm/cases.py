@@ -100,6 +100,20 @@ _ROWS: tuple[_Row, ...] = (
         _sizes(2, 320, 64, 32),
         ("layout=channels_last",),
     ),
+    (
+        "pairs-of-pixels",
+        {},
+        "two pixels of 30 channels are a whole number of vec4",
+        _sizes(2, 30, 66, 3),
+        ("layout=channels_last",),
+    ),
+    (
+        "fours-of-pixels",
+        {},
+        "four pixels of 15 channels are a whole number of vec4",
+        _sizes(2, 15, 8, 3),
+        ("layout=channels_last",),
+    ),
     ("one-group", {}, f"{_ISSUES}/NVIDIA/TensorRT/issues/4756", _sizes(2, 6, 100, 1), ()),
     ("pairs", {}, f"{_ISSUES}/microsoft/onnxruntime/pull/25092", _sizes(2, 80, 2, 80), ()),
     (

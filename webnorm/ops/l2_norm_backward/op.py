@@ -81,6 +81,13 @@ def _direction(x: Float64Array, divisor: Float64Array, p: str) -> Float64Array:
     return np.sign(x) if p == "1" else x / divisor
 
 
+def _across(
+    x: Float64Array, dy: Float64Array, divisor: Float64Array, p: str, along: Float64Array
+) -> Float64Array:
+    """Return dy without its part `along` the gradient of the norm, over the divisor."""
+    return np.asarray((dy - _direction(x, divisor, p) * along) / divisor)
+
+
 @op.reference
 def l2_norm_backward(x: Float64Array, dy: Float64Array, eps: float, eps_mode: str, p: str) -> Float64Array:
     """Return (dy - direction * sum(dy * y)) / divisor, and dy / eps for rows with a norm below eps.
@@ -89,7 +96,7 @@ def l2_norm_backward(x: Float64Array, dy: Float64Array, eps: float, eps_mode: st
     """
     norms = row_norms(x, eps, eps_mode, p)
     along = np.where(norms.is_free, (dy * x / norms.divisor).sum(-1, keepdims=True), 0.0)
-    return (dy - _direction(x, norms.divisor, p) * along) / norms.divisor
+    return _across(x, dy, norms.divisor, p, along)
 
 
 @op.allowed_error
@@ -98,7 +105,7 @@ def allowed_error(x: Float64Array, dy: Float64Array, eps: float, eps_mode: str, 
     norms = row_norms(x, eps, eps_mode, p)
     along = np.where(norms.is_free, np.abs(dy * x / norms.divisor).sum(-1, keepdims=True), 0.0)
     size = np.abs(dy) + np.abs(_direction(x, norms.divisor, p)) * along
-    return GRADIENT_TOLERANCE * size / norms.divisor + VANISHING
+    return np.asarray(GRADIENT_TOLERANCE * size / norms.divisor + VANISHING)
 
 
 @op.mistake("leaves the sum out: it divides dy by the norm alone")
@@ -114,7 +121,7 @@ def of_the_mean(
     """Return the gradient of an RMSNorm, nearly."""
     norms = row_norms(x, eps, eps_mode, p)
     along = (dy * x / norms.divisor).sum(-1, keepdims=True) / cols
-    return (dy - _direction(x, norms.divisor, p) * along) / norms.divisor
+    return _across(x, dy, norms.divisor, p, along)
 
 
 @op.mistake("swaps x and dy")
@@ -134,7 +141,7 @@ def free_below_eps(x: Float64Array, dy: Float64Array, eps: float, p: str) -> Flo
     """Return the gradient of the mode without eps, divided as with the clamp."""
     divisor = row_norms(x, eps, "clamp", p).divisor
     along = (dy * x / divisor).sum(-1, keepdims=True)
-    return (dy - _direction(x, divisor, p) * along) / divisor
+    return _across(x, dy, divisor, p, along)
 
 
 @op.mistake("uses the gradient of the other norm")
@@ -147,6 +154,6 @@ def other_norm(x: Float64Array, dy: Float64Array, eps: float, eps_mode: str, p: 
 def without_scaling(x: Float64Array, dy: Float64Array, eps: float, eps_mode: str, p: str) -> Float64Array:
     """Return dx with the norm as float32 gets it."""
     with np.errstate(all="ignore"):
-        divisor = row_norms(x.astype(np.float32), np.float32(eps), eps_mode, p).divisor.astype(np.float64)
+        divisor = row_norms(x.astype(np.float32), eps, eps_mode, p).divisor.astype(np.float64)
         along = (dy * x / divisor).sum(-1, keepdims=True)
-        return (dy - _direction(x, divisor, p) * along) / divisor
+        return _across(x, dy, divisor, p, along)

@@ -206,7 +206,7 @@ def _of_finite(z: Float64Array, log: bool, total: Float64Array | None = None) ->
     d = z - z.max(-1, keepdims=True)
     e = np.exp(d)
     total = e.sum(-1, keepdims=True) if total is None else total
-    return d - np.log(total) if log else e / total
+    return np.asarray(d - np.log(total) if log else e / total)
 
 
 @op.mistake("leaves out the maximum: exp of large numbers is infinite")
