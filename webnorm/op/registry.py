@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -175,10 +175,15 @@ def distributions() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for kind in kinds for name in kind.DISTRIBUTIONS))
 
 
-def option_words() -> list[str]:
-    """Return the values of --option: the options of all ops, except those with a flag of their own."""
+def listed_option_words() -> list[str]:
+    """Return the values of --option that help lists: of all ops but the packaged ops of `define_op`."""
+    return option_words((*(op.name for op in _packaged().listed), *_users))
+
+
+def option_words(ops: Iterable[str]) -> list[str]:
+    """Return the values of --option for some ops, except the options with a flag of their own."""
     found: dict[str, None] = {}
-    for kind in _options_types():
+    for kind in dict.fromkeys(type(OPS[name].defaults) for name in ops):
         for field in fields(kind):
             if isinstance(field.default, bool):
                 word = f"{field.name}=false" if field.default else field.name
