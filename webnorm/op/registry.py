@@ -170,7 +170,7 @@ def default_op() -> Op:
 
 
 def distributions() -> tuple[str, ...]:
-    """Return the names of all distributions, except those of packaged ops, which users' ops have too."""
+    """Return the names of all distributions, except the ones of packaged ops: users' ops have them too."""
     kinds = (op.problem_type for op in (*_packaged().listed, *_users.values()))
     return tuple(dict.fromkeys(name for kind in kinds for name in kind.DISTRIBUTIONS))
 
