@@ -189,6 +189,8 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
             ["bench", "--option", "residual_d"],
             [f"residual_dtype={one}" for one in ("float32", "float16", "bfloat16")],
         ),
+        (["bench", "--op", "softmax", "--option", "causal"], ["causal=lower_right", "causal=upper_left"]),
+        (["bench", "--op", "softmax", "--option", "res"], []),
         (["bench", "-o", "weight_d"], [f"weight_dtype={one}" for one in ("float32", "float16", "bfloat16")]),
         (["bench", "-o", "max"], ["max_workgroups="]),
         (["bench", "--op", "rms_norm", "--kernel", "w"], ["workgroup", "workgroup_cache"]),
