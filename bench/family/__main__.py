@@ -83,6 +83,12 @@ PROBLEMS: tuple[FamilyProblem, ...] = (
     FamilyProblem("modulated_norm", (4, 4608, 3072), (), "FLUX", True),
     FamilyProblem("modulated_norm", (8, 4096, 1536), (), "SD 3", False),
     FamilyProblem("modulated_norm", (32, 1024, 2304), (), "another DiT", False),
+    # Sizes: batch, queries, columns.
+    FamilyProblem("softmax", (8192, 1, 4096), (), "long contexts", True),
+    FamilyProblem("softmax", (30000, 1, 1280), (), "a classifier", False),
+    # Sizes: rows, columns.
+    FamilyProblem("l2_norm", (65536, 768), (), "sentence embeddings", True),
+    FamilyProblem("l2_norm", (20000, 2048), (), "other embeddings", False),
     # Sizes: rows, heads, columns.
     FamilyProblem("gated_norm", (16384, 32, 128), (), "Qwen3-Next", True),
     FamilyProblem("gated_norm", (8192, 1, 5120), ("order=gate_first",), "Mamba-2", True),

@@ -245,7 +245,9 @@ def test_every_option_has_an_example() -> None:
     for field in fields(NormOptions):
         assert re.search(rf"\b{field.name}\b", page.read_text()), field.name
         # In Python the arrays determine the dtypes of parameters and saved statistics.
-        python = {"weight_dtype": "weight", "saved_stats": "stats="}.get(field.name, field.name)
+        python = {"weight_dtype": "weight", "residual_dtype": "residual", "saved_stats": "stats="}.get(
+            field.name, field.name
+        )
         assert python in run, field.name
 
 

@@ -184,7 +184,11 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
         (["show", "naive", "--op", "al"], []),
         (["bench", "--preset", "triton"], ["triton-forward", "triton-backward"]),
         (["check", "--case", "rows-0"], ["rows-0"]),
-        (["bench", "--option", "res"], ["residual", "residual_bias"]),
+        (["bench", "--option", "return"], ["return_stats"]),
+        (
+            ["bench", "--option", "residual_d"],
+            [f"residual_dtype={one}" for one in ("float32", "float16", "bfloat16")],
+        ),
         (["bench", "--op", "softmax", "--option", "causal"], ["causal=lower_right", "causal=upper_left"]),
         (["bench", "--op", "softmax", "--option", "res"], []),
         (["bench", "-o", "weight_d"], [f"weight_dtype={one}" for one in ("float32", "float16", "bfloat16")]),
