@@ -203,6 +203,21 @@ RULES: Mapping[str, tuple[OptionRule, ...]] = {
     ),
     "export": (
         OnlyWith("--lab", ("--out", "--submit", "--wgsl", "--force"), "the lab contains every op and kernel"),
+        *_model_excludes(
+            "op",
+            "--size",
+            "--cols",
+            "--option",
+            "--residual",
+            "--no-weight",
+            "--no-bias",
+            "--zero-centered-weight",
+            "--eps",
+            "--scalar",
+            "--scale",
+            "--kernel",
+            "--wgsl",
+        ),
         Needs("--submit", ("--lab",), "only the lab's page can send results"),
     ),
     "collect": (
