@@ -73,6 +73,12 @@ def unregister(name: str) -> None:
     _clear_caches()
 
 
+def unregister_others(names: Iterable[str]) -> None:
+    """Remove the user ops that have none of these names, such as the ops of an earlier task."""
+    for name in _users.keys() - {*names}:
+        unregister(name)
+
+
 def _clear_caches() -> None:
     for kept in (computing_ops, problem_types, _options_types, flag_names):
         kept.cache_clear()
