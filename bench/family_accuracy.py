@@ -17,7 +17,7 @@ from webnorm.op.op import Task
 from webnorm.op.registry import OPS, options_of
 
 MEANS = (0.0, 1e2, 1e4, 1e6)
-# The columns of a row, except in problems of heads.
+# The columns of a row in all problems, except with heads.
 _COLS = 4096
 # A gate for which the sigmoid is 1.
 _OPEN = 100.0

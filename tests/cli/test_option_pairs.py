@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -25,6 +26,8 @@ VALUES = {
     "--rows": "4",
     "--cols": "8",
     "--preset": "equinox",
+    "--model": "config.json",
+    "--dim": "sequence=4",
     "--dtype": "float16",
     "--option": "residual",
     "--scale": "2",
@@ -164,7 +167,7 @@ def test_the_help_shows_every_rule(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
             "--preset",
             [
                 "The value help cannot be combined with other options.",
-                "Cannot be combined with --op, --rows, --cols, --distribution or --scale.",
+                "Cannot be combined with --op, --rows, --cols, --distribution, --scale or --model.",
             ],
         ),
         ("bench", "--kernel", ["The value auto cannot be combined with --constant or --all-constants."]),
@@ -267,6 +270,8 @@ def test_each_of_two_options_has_an_effect(verb: str, tmp_path: Path) -> None:
     """The result of a pair of options differs from the results of each option alone."""
     (tmp_path / "layer_norm").mkdir()
     (tmp_path / "layer_norm" / "mine.wgsl").write_text("")
+    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     known: dict[tuple[str, ...], str | None] = {}
 
     def seen(*options: str) -> str | None:

@@ -99,13 +99,14 @@ class BenchItem(KernelWorkItem):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckItem(KernelWorkItem):
-    """Some tasks of a check: the fraction `part` (see CheckRequest)."""
+    """Some tasks of a check: the fraction `part` (see CheckRequest). `model` are a model's norms."""
 
     cases: str | None
     seed: int
     dtype: str | None
     changes: Overrides
     part: tuple[int, int]
+    model: tuple[Task, ...] = ()
     alone = False
 
     def results(self, files: UnpackedFiles, worker: Worker, traits: Traits) -> Events:
@@ -113,8 +114,11 @@ class CheckItem(KernelWorkItem):
         asked_for = requests.check_request(
             files.names, self.ops, roots=files.roots, chosen=self.chosen, every=self.every
         )
-        corpus = whole_corpus(self.seed, self.ops)
-        whole = requests.with_cases(asked_for, corpus, self.cases, files.input, self.dtype, self.changes)
+        if self.model:
+            whole = requests.with_model(asked_for, self.model, self.seed)
+        else:
+            corpus = whole_corpus(self.seed, self.ops)
+            whole = requests.with_cases(asked_for, corpus, self.cases, files.input, self.dtype, self.changes)
         request = replace(whole, tuning=self.tuning, part=self.part)
         expected, found = max(1, request.count()), list[Result]()
         for result in check.case_results(request, worker, traits):

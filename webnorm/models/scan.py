@@ -50,8 +50,13 @@ def scan_model(
     else:
         scan = _scan_onnx(model, sizes)
     _check_used(sizes)
-    uses = merged(scan.uses if dtype is None else (_typed(use, dtype) for use in scan.uses))
-    return replace(scan, uses=uses, assumed=dict(sizes.assumed))
+    found = replace(scan, uses=merged(scan.uses), assumed=dict(sizes.assumed))
+    return found if dtype is None else with_dtype(found, dtype)
+
+
+def with_dtype(scan: ModelScan, dtype: str) -> ModelScan:
+    """Return the scan with another storage type of every norm."""
+    return replace(scan, uses=merged(_typed(use, dtype) for use in scan.uses))
 
 
 def _typed(use: NormUse, dtype: str) -> NormUse:

@@ -168,5 +168,11 @@ def preset_tasks(
     )
 
 
+def model_tasks(tasks: Sequence[Task], software: bool, quick: bool, seed: int = 0) -> tuple[Task, ...]:
+    """Return the tasks of a model's norms with another seed, each once; a few of them if `quick`."""
+    changed = Preset("", tuple(tasks)).changed((), None, {}, seed)
+    return without_duplicates(quick_tasks(changed, software) if quick else changed.tasks)
+
+
 def _small(problem: Problem) -> Problem:
     return problem.with_batch(min(problem.batch_size, max(64, 2**19 // problem.inner)))

@@ -18,7 +18,9 @@ from webnorm.errors import WebnormError
 from webnorm.files.atomic import keep_mode, lies_in, lock, read_bytes, read_json, resolved
 
 Files = dict[str, bytes]
-MANIFEST, LAB_INDEX = "manifest.json", "bundles/index.json"
+MANIFEST, LAB_INDEX, MODEL_LISTING = "manifest.json", "bundles/index.json", "norms.json"
+# The folder of the norms in a model's package.
+NORMS = "norms"
 # The page of a package.
 PAGE = "verify.html"
 
@@ -38,8 +40,9 @@ class FolderKind:
 
 PACKAGE = FolderKind(MANIFEST, "an exported package")
 LAB = FolderKind(LAB_INDEX, "an exported lab")
+MODEL = FolderKind(MODEL_LISTING, "an exported model")
 VISITS = FolderKind("page/files.json", "a page of visits", "--page", force=False)
-_KINDS = (PACKAGE, LAB, VISITS)
+_KINDS = (PACKAGE, LAB, MODEL, VISITS)
 
 
 def digests(files: Files) -> dict[str, str]:

@@ -68,10 +68,19 @@ def json_text(data: Any) -> bytes:
 
 def render_asset(template: str, context: Mapping[str, Any]) -> bytes:
     """Render a file of a package from its template."""
+    return _rendered(f"package/{template}", context)
+
+
+def render_model_asset(template: str, context: Mapping[str, Any]) -> bytes:
+    """Render a file of a model's package from its template."""
+    return _rendered(f"model/{template}", context)
+
+
+def _rendered(template: str, context: Mapping[str, Any]) -> bytes:
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    source = (_ASSETS / "package" / template).read_text(encoding="utf-8")
+    source = (_ASSETS / template).read_text(encoding="utf-8")
     return environment.from_string(source).render(context).encode()
 
 

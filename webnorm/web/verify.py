@@ -21,7 +21,7 @@ from webnorm.web.browser import launch
 from webnorm.web.browser.engine_visits import EngineVisitor
 from webnorm.web.browser.lan_visits import LanVisitor
 from webnorm.web.browser.visits import PageVisit, PageVisitor, Visitor
-from webnorm.web.folder import AGAIN, LAB, LAB_INDEX, MANIFEST, PACKAGE, PAGE, is_export
+from webnorm.web.folder import AGAIN, LAB, LAB_INDEX, MANIFEST, MODEL, MODEL_LISTING, PACKAGE, PAGE, is_export
 from webnorm.web.lab_site import LAB_PAGE, ExportedLab, check_lab_report, read_lab
 from webnorm.web.package.manifest import (
     CouldNotCheck,
@@ -34,7 +34,7 @@ from webnorm.web.package.manifest import (
     parse_report,
     unserved,
 )
-from webnorm.web.package.reader import ExportedPackage, read_package
+from webnorm.web.package.reader import ExportedModel, ExportedPackage, read_model, read_package
 from webnorm.web.package.request import Update
 
 # cols is a name of the manifest's format.
@@ -101,7 +101,7 @@ class StepFinding:
     run, and `complaints` the kernels that are wrong.
     """
 
-    exported: ExportedPackage | ExportedLab
+    exported: ExportedPackage | ExportedLab | ExportedModel
     step: str
     passed: bool | None
     text: str
@@ -167,40 +167,55 @@ def verify(
     exported = read_exported(folder)
     if isinstance(exported, ExportedLab) and page_options.quick:
         raise WebnormError(f"--quick: {folder} is a lab, whose page always times kernels; leave --quick out")
-    lacking = (
-        tuple(missing_class_text(exported.manifest.get("absent", ())))
-        if isinstance(exported, ExportedPackage)
-        else ()
-    )
+    if isinstance(exported, ExportedModel) and lan is not None:
+        norm = shell_word(path_argument(exported.packages[0].folder))
+        raise WebnormError(f"--lan: {folder} has a page for each norm; name one, such as {norm}")
+    parts = exported.packages if isinstance(exported, ExportedModel) else (exported,)
+    packages = [part for part in parts if isinstance(part, ExportedPackage)]
+    lacking = tuple(f"{one.label}{text}" for one in packages for text in _absent(one))
     yield StepFinding(exported, "files", True, f"{exported.what} are as exported", remarks=lacking)
-    if isinstance(exported, ExportedPackage):
-        yield from _natively(exported)
-        yield from _devices(exported)
+    for package in packages:
+        yield from _natively(package)
+        yield from _devices(package)
     if no_tint is not None:
         yield _lacking(exported, "Tint", no_tint)
     else:
         update("compiling the shaders", 0.1)
-        compiled = _compiled(exported)
-        yield compiled
-        if not compiled.passed:
+        compiled = [_compiled(part) for part in parts]
+        yield from compiled
+        if not all(one.passed for one in compiled):
             for step in [engine.name for engine in found] or [lan.name if lan else "browser"]:
                 yield StepFinding(exported, step, None, "not opened, since Tint refuses shaders")
             return
     if engines:
         yield from (StepFinding(exported, name, None, why) for name, why in lost.items())
-        yield from _in_engines(exported, found, time_limit_s, page_options, update)
+        for part, options in _with_options(parts, page_options):
+            yield from _in_engines(part, found, time_limit_s, options, update)
         return
     if lan is not None:
-        yield from _over_lan(exported, lan, page_options, update)
+        yield from _over_lan(parts[0], lan, page_options, update)
         return
     yield from (_lacking(exported, "browser", one) for one in no_browser)
     if not no_browser:
         with PageVisitor(browser, time_limit_s) as opened:
-            update(f"running {opened.opener.name}", 0.5)
-            yield from _in_browser(exported, opened, page_options, update)
+            for part, options in _with_options(parts, page_options):
+                update(f"running {opened.opener.name}", 0.5)
+                yield from _in_browser(part, opened, options, update)
 
 
-def _lacking(exported: ExportedPackage | ExportedLab, step: str, fix: Fix) -> StepFinding:
+def _with_options(
+    parts: Sequence[ExportedPackage | ExportedLab], options: PageOptions
+) -> Iterator[tuple[ExportedPackage | ExportedLab, PageOptions]]:
+    """Yield each part of an export with the options of its page; the picture shows the first page."""
+    for at, part in enumerate(parts):
+        yield part, options if at == 0 else replace(options, screenshot=None)
+
+
+def _absent(package: ExportedPackage) -> list[str]:
+    return missing_class_text(package.manifest.get("absent", ()))
+
+
+def _lacking(exported: ExportedPackage | ExportedLab | ExportedModel, step: str, fix: Fix) -> StepFinding:
     """Return the finding for a step that cannot run."""
     why = fix.missing.removeprefix(f"No {step}: ")
     return StepFinding(exported, step, None, why, fixable=bool(fix.commands))
@@ -211,7 +226,7 @@ def _natively(package: ExportedPackage) -> Iterator[StepFinding]:
     names = [one["name"] for one in package.shaders if one["native"].get("verdict") == "fail"]
     if names:
         wrong = f"{len(names)} of {len(package.shaders)} shaders were wrong on the machine that exported this"
-        yield StepFinding(package, "natively", False, wrong)
+        yield StepFinding(package, "natively", False, f"{package.label}{wrong}")
 
 
 def _devices(package: ExportedPackage) -> Iterator[StepFinding]:
@@ -224,14 +239,16 @@ def _devices(package: ExportedPackage) -> Iterator[StepFinding]:
         if (cols, devices) not in declared
     ]
     if found:
-        yield StepFinding(package, "devices", False, "; ".join(missing_class_text(found)))
+        yield StepFinding(package, "devices", False, package.label + "; ".join(missing_class_text(found)))
 
 
 def _compiled(exported: ExportedPackage | ExportedLab) -> StepFinding:
     refused, shaders = refused_by_tint(exported), len(exported.sources)
     found = f"{len(refused)} of {shaders} shaders refused"
     right = f"{shaders} shaders compile, and so do their pipelines"
-    return StepFinding(exported, "Tint", not refused, found if refused else right, refused=refused)
+    label = exported.label if isinstance(exported, ExportedPackage) else ""
+    text = label + (found if refused else right)
+    return StepFinding(exported, "Tint", not refused, text, refused=refused)
 
 
 def refused_by_tint(exported: ExportedPackage | ExportedLab) -> tuple[tint.TintVerdict, ...]:
@@ -246,7 +263,7 @@ def _in_browser(
         for finding in _in_engine(exported, browser, "browser", options, update):
             yield finding
             if finding.seen is not None:
-                yield from _run_nowhere(finding.exported, finding.seen)
+                yield from _run_nowhere(exported, finding.seen)
     except CouldNotCheck as error:
         yield StepFinding(exported, "browser", None, str(error))
 
@@ -328,7 +345,7 @@ def _in_engine(
 def _package_seen(package: ExportedPackage, seen: BrowserFindings) -> StepFinding:
     verdicts = [line.browser.verdict for line in seen.lines]
     ran = f"{len(verdicts) - verdicts.count('skip')} of {len(verdicts)} shaders run here"
-    text = f"{ran}, {verdicts.count('pass')} of them right"
+    text = f"{package.label}{ran}, {verdicts.count('pass')} of them right"
     return StepFinding(package, seen.engine, not seen.complaints, text, seen=seen)
 
 
@@ -406,7 +423,8 @@ def browser_answers(
     Raises CouldNotCheck if the page reports that it could not check.
     """
     query = page_query(options.without, options.quick)
-    return compare_report(package, visit_page(package.folder, browser, PAGE, query, options.screenshot))
+    visit = visit_page(package.page[0], browser, package.page[1], query, options.screenshot)
+    return compare_report(package, visit)
 
 
 def compare_report(package: ExportedPackage, visit: PageVisit) -> BrowserFindings:
@@ -506,13 +524,18 @@ def _number(value: Any) -> float | None:
 # --- the folder: a package, a lab, or something else
 
 
-def read_exported(folder: Path) -> ExportedPackage | ExportedLab:
-    """Read a package or a lab. Raises WebnormError if the folder is neither, or was changed."""
+def read_exported(folder: Path) -> ExportedPackage | ExportedLab | ExportedModel:
+    """Read a package, a lab or a model's package.
+
+    Raises WebnormError if the folder is none of them, or was changed.
+    """
     try:
         if (folder / MANIFEST).exists():
             return read_package(folder)
         if (folder / LAB_INDEX).exists():
             return read_lab(folder)
+        if (folder / MODEL_LISTING).exists():
+            return read_model(folder)
         what = _looks(folder)
     except OSError as error:
         raise WebnormError(f"{folder}: cannot be read: {error.strerror or error}") from error
@@ -542,7 +565,7 @@ def _looks(folder: Path) -> str:
 
 
 def _is_any(folder: Path) -> bool:
-    return is_export(folder, PACKAGE) or is_export(folder, LAB)
+    return any(is_export(folder, kind) for kind in (PACKAGE, LAB, MODEL))
 
 
 def _named(names: list[str]) -> str:

@@ -124,8 +124,16 @@ def _listed(options: Sequence[str], word: str) -> str:
 
 _OF_AUTO = "auto chooses its own constants"
 _OF_PRESET = "a preset sets its own"
+_OF_MODEL = "a model sets its own"
 _LISTS = "it prints a list and exits"
 _NOT_TIMED = "nothing is timed"
+
+
+def _model_excludes(*options: str) -> Iterator[OptionRule]:
+    """Yield the rules of --model: it excludes these options, and --dim needs it."""
+    yield from (Excludes(("--model", option), _OF_MODEL) for option in options)
+    yield Needs("--dim", ("--model",), "only a model leaves dimensions open")
+
 
 # Rules by verb. --rows and --cols are names of the command line, whatever the op calls its sizes.
 RULES: Mapping[str, tuple[OptionRule, ...]] = {
@@ -152,6 +160,7 @@ RULES: Mapping[str, tuple[OptionRule, ...]] = {
         OnlyWith("--cases", ("--op", "--wgsl", "--seed"), _LISTS),
         Excludes(("--input", "--case"), "your own array replaces the cases"),
         Excludes(("--input", "--seed"), "no random numbers are drawn"),
+        *_model_excludes("--op", "--option", "--case", "--input", "--eps", "--scalar", "--scale"),
         Excludes(("--constant", "--kernel=auto"), _OF_AUTO),
         Excludes(("--all-constants", "--kernel=auto"), _OF_AUTO),
     ),
@@ -161,6 +170,20 @@ RULES: Mapping[str, tuple[OptionRule, ...]] = {
             Excludes(("--preset", option), _OF_PRESET)
             for option in ("--op", "--rows", "--cols", "--distribution", "--scale")
         ),
+        *_model_excludes(
+            "--op",
+            "--preset",
+            "--size",
+            "--rows",
+            "--cols",
+            "--option",
+            "--no-weight",
+            "--no-bias",
+            "--eps",
+            "--scalar",
+            "--scale",
+            "--distribution",
+        ),
         Excludes(("--constant", "--kernel=auto"), _OF_AUTO),
         Excludes(("--all-constants", "--kernel=auto"), _OF_AUTO),
     ),
@@ -169,6 +192,9 @@ RULES: Mapping[str, tuple[OptionRule, ...]] = {
         OnlyWith("--remove", ("--out", "--adapter", "--backend"), "it removes the file and exits"),
         OnlyWith("--preset=help", (), _LISTS),
         *(Excludes(("--preset", option), _OF_PRESET) for option in ("--op", "--rows", "--cols")),
+        *_model_excludes(
+            "--op", "--preset", "--size", "--rows", "--cols", "--option", "--no-weight", "--no-bias"
+        ),
         Excludes(
             ("--quick", "--cols", "--dtype", "--budget"),
             "--quick sets everything that the others set",
@@ -177,6 +203,21 @@ RULES: Mapping[str, tuple[OptionRule, ...]] = {
     ),
     "export": (
         OnlyWith("--lab", ("--out", "--submit", "--wgsl", "--force"), "the lab contains every op and kernel"),
+        *_model_excludes(
+            "op",
+            "--size",
+            "--cols",
+            "--option",
+            "--residual",
+            "--no-weight",
+            "--no-bias",
+            "--zero-centered-weight",
+            "--eps",
+            "--scalar",
+            "--scale",
+            "--kernel",
+            "--wgsl",
+        ),
         Needs("--submit", ("--lab",), "only the lab's page can send results"),
     ),
     "collect": (

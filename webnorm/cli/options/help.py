@@ -25,7 +25,7 @@ _PANELS = {
         "--case=NAME --cases --supported --lab --schema"
     ),
     "Problem": (
-        "op=OP --op=OP --preset=NAME --dim=NAME=N --size=NAME=N,... --rows=N,... --cols=N,... "
+        "op=OP --op=OP --preset=NAME --model=MODEL --dim=NAME=N --size=NAME=N,... --rows=N,... --cols=N,... "
         "--scalar=NAME=X --dtype=DTYPE --option=NAME[=VALUE] "
         "--no-weight --no-bias --residual --zero-centered-weight --scale=X --eps=X --distribution=NAME "
         "--seed=N"

@@ -119,6 +119,20 @@ Sizes = Annotated[
         "--rows and --cols are short for --size rows= and --size cols=.",
     ),
 ]
+Model = Annotated[
+    Path | None,
+    typer.Option(
+        "--model",
+        help="Use the norms of this model in place of --op and sizes: an ONNX file, a config.json, a "
+        "safetensors file, or a folder with one of them. `webnorm scan` lists the norms.",
+    ),
+]
+Dims = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim", help="Set a dimension that the model leaves open, such as sequence=512. Repeatable."
+    ),
+]
 Scalars = Annotated[
     list[str] | None,
     typer.Option("--scalar", help="Set a scalar of the op, such as eps=1e-6. Repeatable."),

@@ -15,6 +15,7 @@ from webnorm.cli.options import shared, values
 from webnorm.cli.terminal.screen import Screen
 from webnorm.cli.work.cluster import run_on
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK, AfterInterrupt, MeasuringJob, OpenWorker
+from webnorm.cli.work.model_norms import model_problems
 from webnorm.cli.work.outputs import Action, check_outputs, report_steps, run_each_step
 from webnorm.errors import WebnormError
 from webnorm.gpu import seconds
@@ -44,6 +45,8 @@ def bench(
         str | None,
         Option(help="Run a named workload instead of --rows and --cols. `help` lists the workloads."),
     ] = None,
+    model: shared.Model = None,
+    dim: shared.Dims = None,
     dtype: shared.Dtypes = None,
     option: shared.Option = None,
     scale: shared.Scale = 1.0,
@@ -115,7 +118,8 @@ def bench(
     ] = False,
     verbose: shared.Verbose = False,
 ) -> None:
-    """Without --rows, --cols or --preset the shapes suit the adapter: large for a GPU, small for software.
+    """Without --rows, --cols, --preset or --model the shapes suit the adapter: large for a GPU, small for
+    software.
 
     With several problems `bench` first prints one matrix, the percentage of the copy by kernel and shape, and
     then one table per problem.
@@ -130,11 +134,13 @@ def bench(
     if plot is not None:
         throughput.check_plot(plot)
     check_outputs(outputs, values.kernel_files(kernel, wgsl))
+    norms = model_problems(model, dim, dtype)
     work = requests.Workload(
         op=op,
         dtype=dtype,
         sizes=values.size_lists(size, rows, cols),
         preset=preset,
+        model=norms.tasks or None,
         options=values.option_pairs(option, no_weight, no_bias),
         quick=quick,
         distribution=distribution,
@@ -148,6 +154,7 @@ def bench(
         console=Screen(stderr="-" in map(str, (json, csv, markdown))),
         seed=work.seed,
         allow_skipped=allow_skipped,
+        skipped=norms.skipped,
         request=replace(request, runs=runs or (_RUNS_TO_COMPARE if save or baseline else 1)),
         workload=work,
         names=names,

@@ -14,7 +14,9 @@ from webnorm.cli.options import shared, values
 from webnorm.cli.terminal.screen import Screen
 from webnorm.cli.work.engine_runs import run_in_engines
 from webnorm.cli.work.jobs import MeasuringJob, OpenWorker
+from webnorm.cli.work.model_norms import model_problems
 from webnorm.cli.work.outputs import check_outputs
+from webnorm.errors import counted
 
 if TYPE_CHECKING:
     from webnorm.fleet.work_items import WorkItem
@@ -31,6 +33,8 @@ _PARTS, _FEWEST_CASES = 4, 4
 def check(
     kernel: shared.Kernel = None,
     op: shared.Ops = None,
+    model: shared.Model = None,
+    dim: shared.Dims = None,
     dtype: shared.Dtypes = None,
     option: shared.Option = None,
     case: Annotated[
@@ -71,6 +75,9 @@ def check(
     """The corpus has cases for every option. --option, --eps and --scale use the same options and values in
     every case instead. Random numbers, and some shapes and options, change in every run. Pass the printed
     seed to --seed to repeat them.
+
+    With --model, every kernel runs on the model's own shapes, with the usual and the hostile draws of each
+    op. A smaller batch limits a case to about a million elements; sizes that are compiled in stay.
     """
     from webnorm.cli.work.overview import corpus_table
     from webnorm.lab.run import requests
@@ -80,34 +87,32 @@ def check(
 
     console = Screen(stderr=str(json) == "-")
     seed = requests.seed_or_random(seed)
-    names, ops = requests.kernel_names(kernel), ops_named(op)
+    norms, names = model_problems(model, dim, dtype), requests.kernel_names(kernel)
+    ops = norms.ops or ops_named(op)
     corpus = whole_corpus(seed, ops)
     if cases:
         console.print(corpus_table(corpus if op is None else cases_of(corpus, ops)))
         return
     outputs = {"--json": json}
-    check_outputs(outputs, [*([] if input is None else [input]), *values.kernel_files(kernel, wgsl)])
+    check_outputs(outputs, [*filter(None, [input]), *values.kernel_files(kernel, wgsl)])
     chosen = case and ",".join(case)
-    changes = Overrides(
-        None if option is None else tuple(option), values.scalar_values(scalar, eps=eps, scale=scale)
-    )
-    request = requests.check_request(
-        names,
-        ops,
-        roots=wgsl or (),
-        chosen=values.constant_values(constant),
-        every=all_constants,
-    )
+    scalars = values.scalar_values(scalar, eps=eps, scale=scale)
+    changes = Overrides(None if option is None else tuple(option), scalars)
+    constants = values.constant_values(constant)
+    request = requests.check_request(names, ops, roots=wgsl or (), chosen=constants, every=all_constants)
     job = _Check(
         outputs=outputs,
         console=console,
         seed=seed if input is None else None,
         allow_skipped=allow_skipped,
-        request=requests.with_cases(request, corpus, chosen, input, dtype, changes),
+        skipped=norms.skipped,
+        request=requests.with_model(request, norms.tasks, seed)
+        if norms.tasks
+        else requests.with_cases(request, corpus, chosen, input, dtype, changes),
         named=Coverage.of(op, dtype, names, chosen),
         names=names,
         input=input,
-        given={"ops": ops, "cases": chosen, "seed": seed, "dtype": dtype},
+        given={"ops": ops, "cases": chosen, "seed": seed, "dtype": dtype, "model": norms.tasks},
         verbose=verbose,
     )
     run_in_engines(engine or (), job, adapter, cluster, time_limit)
@@ -136,7 +141,11 @@ class _Check(MeasuringJob):
 
     @property
     def coverage(self) -> Coverage:
-        return self.named
+        model = self.given["model"]
+        # Each norm of a model needs a checked result, and so each of its cases.
+        return (
+            replace(self.named, cases=tuple(one.name for one in self.request.cases)) if model else self.named
+        )
 
     def begin(self, traits: Traits) -> None:
         self.left_to_gpus = self.request.left_to_gpus(traits)
@@ -205,11 +214,16 @@ class _Check(MeasuringJob):
         from webnorm.cli.verbs.check_view import CheckTable
         from webnorm.cli.work.compile_errors import compile_error_lines
         from webnorm.cli.work.overview import device_line
+        from webnorm.op.model_cases import MOST_ELEMENTS, limited
 
         found = self.results()
         self.console.print(device_line(self.device))
         for mistake in compile_error_lines(found):
             self.console.print(mistake, soft_wrap=True)
         self.console.print(CheckTable(found, self.verbose))
+        limits = sum(limited(task) != task.problem for task in self.given["model"])
+        if limits:
+            most = f"{counted(limits, 'norm')} ran with a smaller batch than the model's: at most about "
+            self.console.print(f"{most}{MOST_ELEMENTS} elements for a case")
         if self.left_to_gpus:
             self.console.print(f"too large for a software adapter, not run: {', '.join(self.left_to_gpus)}")

@@ -12,7 +12,8 @@ from typer import Argument, Option
 from webnorm.cli.options import shared
 from webnorm.cli.options.values import given_scalars, integers, kernel_files, option_pairs, size_lists
 from webnorm.cli.terminal.streams import complain, say
-from webnorm.cli.work.jobs import OK, WRONG
+from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG
+from webnorm.cli.work.model_norms import model_problems
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def export(
         str | None, Argument(help="The op to export: a built-in op, or a folder with an op.py.")
     ] = None,
     out: Annotated[Path | None, Option(help="Write to this folder.")] = None,
+    model: shared.Model = None,
+    dim: shared.Dims = None,
     cols: Annotated[
         list[str] | None,
         Option(
@@ -87,17 +90,22 @@ def export(
     ] = None,
     wgsl: shared.Wgsl = None,
 ) -> None:
-    """Run `webnorm verify` on the folder afterwards."""
+    """With --model, one package has all norms of the model, and `createNorms` creates them on one device.
+
+    Run `webnorm verify` on the folder afterwards.
+    """
     from webnorm.cli.terminal.screen import progress
     from webnorm.kernels.headers.library import AUTO
-    from webnorm.web.folder import LAB, PACKAGE, check_folder
+    from webnorm.web.folder import LAB, MODEL, PACKAGE, check_folder
     from webnorm.web.lab_site import check_submit, lab_files, with_index
     from webnorm.web.package import npm
     from webnorm.web.package.request import request_for
 
     if out is None:
         raise WebnormError("--out is missing; expected the folder to write, such as --out dist/norm")
-    check_folder(out, force, kind=LAB if lab else PACKAGE)
+    check_folder(out, force, kind=MODEL if model else LAB if lab else PACKAGE)
+    if model is not None:
+        raise typer.Exit(_export_model(model, dim, dtype, out, name, minify, force, partial))
     flags = {"residual": residual, "zero_centered_weight": zero_centered_weight}
     asked = [*(option or ()), *(flag for flag, given in flags.items() if given)]
     settings = {
@@ -112,22 +120,50 @@ def export(
         if lab:
             files = with_index(lab_files(tuple(wgsl or ()), update), submit)
         else:
+            columns = tuple(n for text in cols or () for n in integers(text, "--cols") or ())
+            own = option_pairs(asked, no_weight, no_bias)
+            more = _of_own_op(size, scalar)
             request = request_for(
-                op,
-                tuple(n for text in cols or () for n in integers(text, "--cols") or ()),
-                option_pairs(asked, no_weight, no_bias),
-                kernel,
-                tuple(wgsl or ()),
-                settings,
-                force,
-                partial,
-                **_of_own_op(size, scalar),
+                op, columns, own, kernel, tuple(wgsl or ()), settings, force, partial, **more
             )
             files = npm.package_files(request, update)
     status = _write(files, out, kernel_files([kernel], wgsl), force)
     if status == OK and (lab or kernel == AUTO):
         _name_left_out(files, wgsl or (), out)
     raise typer.Exit(status)
+
+
+def _export_model(
+    model: Path,
+    dim: Sequence[str] | None,
+    dtype: str | None,
+    out: Path,
+    name: str | None,
+    minify: bool,
+    force: bool,
+    partial: bool,
+) -> int:
+    """Write the package of a model's norms and return the exit status."""
+    from webnorm.cli.terminal.screen import progress
+    from webnorm.web.package.model import model_package
+
+    norms = model_problems(model, dim, dtype)
+    with progress("reading kernels") as update:
+        found = model_package(
+            [one.use for one in norms.found],
+            model,
+            name=name,
+            skipped=norms.skipped,
+            minify=minify,
+            forced=force,
+            partial=partial,
+            update=update,
+        )
+    for line in found.skipped[len(norms.skipped) :]:
+        complain(f"skipped: {line}")
+    read = [model] if model.is_file() else []
+    status = _write(found.files, out, read, force, found.summary(out))
+    return INCONCLUSIVE if status == OK and found.skipped else status
 
 
 def _of_own_op(size: Sequence[str] | None, scalar: Sequence[str] | None) -> dict[str, Any]:
@@ -162,8 +198,8 @@ def _name_left_out(files: Files, roots: Sequence[Path], out: Path) -> None:
             complain(f"{out} has no shader of {one.label}: {why}")
 
 
-def _write(files: Files, out: Path, read: Sequence[Path], force: bool) -> int:
-    """Write a folder and return the exit status. A wrong package is only written with --force.
+def _write(files: Files, out: Path, read: Sequence[Path], force: bool, summary: str = "") -> int:
+    """Write a folder, print a summary and return the exit status. A wrong package needs --force.
 
     Raises WebnormError if this would overwrite a file that was `read`.
     """
@@ -181,7 +217,7 @@ def _write(files: Files, out: Path, read: Sequence[Path], force: bool) -> int:
         complain(f"{fault}. Nothing was written; --force writes it anyway")
         return WRONG
     folder.write_folder(files, out)
-    say(npm.package_summary(files, out))
+    say(summary or npm.package_summary(files, out))
     if fault is not None:
         complain(f"{fault}. It was written because of --force")
     return OK

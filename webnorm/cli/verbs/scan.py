@@ -15,7 +15,8 @@ from webnorm.cli.terminal.columns import Column, FittedTable
 from webnorm.cli.terminal.screen import Screen, escaped_line
 from webnorm.cli.terminal.streams import emit, say
 from webnorm.cli.work.jobs import INCONCLUSIVE
-from webnorm.errors import UnknownName, WebnormError, counted, unknown
+from webnorm.cli.work.model_norms import dimensions, norm_task
+from webnorm.errors import WebnormError, counted, unknown
 
 if TYPE_CHECKING:
     from webnorm.choice.tuning import Tuning
@@ -30,10 +31,7 @@ def scan(
             help="The model: an ONNX file, a config.json, a safetensors file, or a folder with one of them."
         ),
     ],
-    dim: Annotated[
-        list[str] | None,
-        Option("--dim", help="Set a dimension that the model leaves open, such as sequence=512. Repeatable."),
-    ] = None,
+    dim: shared.Dims = None,
     dtype: Annotated[
         str | None,
         Option(help="Set the storage type: float32, float16 or bfloat16. Default: the model's own type."),
@@ -48,7 +46,7 @@ def scan(
 
     if dtype is not None and dtype not in STORAGE:
         raise unknown("dtype", dtype, STORAGE, DTYPES_ELSEWHERE.get(dtype))
-    found = scan_model(model, _dimensions(dim), dtype)
+    found = scan_model(model, dimensions(dim), dtype)
     info = values.adapter_or_none(adapter)
     tuning = None if info is None else values.recorded_tuning(info.description())
     choices = [_choice(use, info, tuning) for use in found.uses]
@@ -69,37 +67,16 @@ class _Choice:
     reason: str = ""
 
 
-def _dimensions(pairs: Sequence[str] | None) -> dict[str, int]:
-    """Return the sizes of --dim by name."""
-    found: dict[str, int] = {}
-    for pair in pairs or ():
-        name, equals, text = pair.rpartition("=")
-        if not equals or not name:
-            raise WebnormError(f"--dim is {pair!r}; expected NAME=N, such as sequence=512")
-        if name in found:
-            raise WebnormError(f"--dim {name} is given twice; expected it once")
-        found[name] = values.size_of(f"--dim {name}")(text)
-    return found
-
-
 def _choice(use: NormUse, info: AdapterInfo | None, tuning: Tuning | None) -> _Choice:
     """Return the kernel for a norm on an adapter."""
     from webnorm.choice.defaults import choose_own
-    from webnorm.op.op import Task
-    from webnorm.op.registry import OPS, options_of
 
-    if use.op not in OPS:
-        return _Choice(reason=f"this version has no op {use.op}")
-    if info is None:
-        return _Choice(reason="there is no adapter")
-    op = OPS[use.op]
     try:
-        options = options_of(op, use.options)
-        problem = op.problem(*op.sizes_of(use.sizes), dtype=use.dtype, options=options, **(use.scalars or {}))
-        chosen = choose_own(Task(op, problem), info.traits, tuning).variant
+        task = norm_task(use)
+        if info is None:
+            return _Choice(reason="there is no adapter")
+        chosen = choose_own(task, info.traits, tuning).variant
         return _Choice(chosen.kernel.name, chosen.constants)
-    except UnknownName as error:
-        return _Choice(reason=error.problem)
     except WebnormError as error:
         return _Choice(reason=str(error))
 

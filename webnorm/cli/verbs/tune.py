@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from typer import Option
+from typer import Exit, Option
 
 from webnorm.cli.options import shared
 from webnorm.cli.options.values import option_pairs, size_lists
@@ -17,6 +17,7 @@ from webnorm.cli.terminal.screen import Screen
 from webnorm.cli.terminal.streams import complain, say
 from webnorm.cli.work.cluster import run_on
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK, AfterInterrupt, OpenWorker, SharedJob
+from webnorm.cli.work.model_norms import model_problems, norms_text
 from webnorm.cli.work.outputs import path_with_suffix
 from webnorm.errors import WebnormError
 from webnorm.gpu import seconds
@@ -62,6 +63,8 @@ def tune(
     preset: Annotated[
         str | None, Option(help="Tune the tasks of a named workload instead. `help` lists the workloads.")
     ] = None,
+    model: shared.Model = None,
+    dim: shared.Dims = None,
     option: shared.Option = None,
     no_weight: shared.NoWeight = False,
     no_bias: shared.NoBias = False,
@@ -97,7 +100,7 @@ def tune(
     from webnorm.cli.work.overview import show_presets
     from webnorm.gpu.device import find_adapter
     from webnorm.lab.run import tune
-    from webnorm.op.presets import preset_tasks
+    from webnorm.op.presets import model_tasks, preset_tasks
     from webnorm.op.registry import computing_ops, not_computing
     from webnorm.op.selection import dtypes_named, select_names
 
@@ -108,16 +111,23 @@ def tune(
     if show_recorded or remove:
         return _recorded(find_adapter(adapter).description(), out, console if show_recorded else None)
     shapes = size_lists(size, rows, cols)
-    given = option_pairs(option, no_weight, no_bias)
+    given, norms = option_pairs(option, no_weight, no_bias), model_problems(model, dim, dtype)
 
     def tasks(software: bool) -> tuple[Task, ...]:
+        if norms.tasks:
+            return model_tasks(norms.tasks, software, quick)
         common = dtypes_named(dtype), given, software, quick
-        return (
-            tune.tuning_tasks(ops, shapes, *common) if preset is None else preset_tasks(preset, *common, {})
-        )
+        if preset is not None:
+            return preset_tasks(preset, *common, {})
+        return tune.tuning_tasks(ops, shapes, *common)
 
     job = _Tune(
-        console=console, tasks=tasks, out=out, retune=retune, budget_s=budget or (6.0 if quick else 20.0)
+        console=console,
+        tasks=tasks,
+        out=out,
+        retune=retune,
+        budget_s=budget or (6.0 if quick else 20.0),
+        skipped=norms.skipped,
     )
     if cluster is None:
         # A run with only recorded problems needs no device.
@@ -125,7 +135,7 @@ def tune(
         job.device = info.description()
         job.begin(info.traits)
         if not job.request.tasks:
-            return
+            raise Exit(job.status())
     run_on(cluster, job, adapter, time_limit)
 
 
@@ -153,13 +163,14 @@ class _Tune(SharedJob):
     """The work of `webnorm tune`.
 
     `tasks` returns the tasks for a software adapter (True) or another one. `unsaved` choices are not in the
-    file yet.
+    file yet. `skipped` are the norms of --model that this version cannot run.
     """
 
     tasks: Callable[[bool], tuple[Task, ...]]
     out: Path | None
     retune: bool
     budget_s: float
+    skipped: Sequence[str] = ()
     request: TuneRequest = field(init=False)
     platform: Platform = field(init=False)
     recorded: Tuning = field(init=False)
@@ -253,7 +264,10 @@ class _Tune(SharedJob):
         """Return OK if every problem has a choice; else list the others on stderr."""
         from webnorm.lab.run.requests import first_names
 
-        if not self.lacking:
+        lacking = [str(task) for task in self.lacking]
+        if self.skipped:
+            lacking.insert(0, norms_text(self.skipped))
+        if not lacking:
             return OK
-        complain(f"not tuned: {first_names([str(task) for task in self.lacking])}")
+        complain(f"not tuned: {first_names(lacking)}")
         return INCONCLUSIVE

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 def verify(
     folder: Annotated[
         Path,
-        Argument(metavar="DIR", help="The folder that `webnorm export` wrote, with or without --lab."),
+        Argument(
+            metavar="DIR",
+            help="The folder that `webnorm export` wrote: a package, a lab, or all norms of a model.",
+        ),
     ],
     browser: Annotated[
         str | None,

@@ -15,6 +15,7 @@ import typer
 
 from webnorm.cli.terminal import exit_signals
 from webnorm.cli.terminal.streams import complain
+from webnorm.cli.work.model_norms import norms_text
 from webnorm.cli.work.outputs import (
     Action,
     check_outputs,
@@ -191,6 +192,8 @@ class MeasuringJob(SharedJob):
     allow_skipped: bool
     origin: Origin = field(default_factory=_origin)
     lost: int = field(default=0, init=False)
+    # One line for each norm of --model that this version cannot run.
+    skipped: Sequence[str] = ()
     # The engine of a job that is one of several, whose results one table shows.
     engine: str | None = None
     done = ""
@@ -275,7 +278,7 @@ class MeasuringJob(SharedJob):
         if self.lost:
             complain(f"not {what}: {counted(self.lost, 'problem')}, because no worker was left")
             return INCONCLUSIVE
-        unchecked = self.coverage.unchecked(results)
+        unchecked = [*([norms_text(self.skipped)] if self.skipped else []), *self.coverage.unchecked(results)]
         if self.allow_skipped or not unchecked:
             return OK
         complain(f"not {what}: {first_names(unchecked)} (--allow-skipped accepts this)")

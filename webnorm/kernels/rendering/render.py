@@ -394,7 +394,10 @@ def _sharing(
     passes = [
         one for one in kernel.passes if kernel.value(f"when of pass {one.entry_point}", one.when, known)
     ]
-    most = max(sum(one.bindings is None or name in one.bindings for name in names) for one in passes)
+    # A variant without any pass gets its error later.
+    most = max(
+        (sum(one.bindings is None or name in one.bindings for name in names) for one in passes), default=0
+    )
     return [
         tensor for tensor in present if most > MOST_BUFFERS and not tensor.batched and tensor.access == "read"
     ]

@@ -30,6 +30,7 @@ from webnorm.lab.run.check import CheckRequest, user_array_case
 from webnorm.op import presets
 from webnorm.op.corpus import Case, Overrides, cases_of
 from webnorm.op.dtypes import Array
+from webnorm.op.model_cases import model_cases
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 from webnorm.op.selection import ALL, dtypes_named, is_pattern, ops_named, select_names
@@ -70,16 +71,19 @@ def requested_kernels(
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """The workload of a benchmark: ops x types x shapes, or a preset. The constructor finds mistakes.
+    """The workload of a benchmark: ops x types x shapes, a preset, or a model's norms.
+
+    The constructor finds mistakes.
 
     Default shapes depend on the adapter. Without types the default one is used, or a preset's own. `options`
-    have the form of Options.changed. `quick` selects a few tasks of a preset.
+    have the form of Options.changed. `quick` selects a few tasks of a preset or a model.
     """
 
     op: str | Sequence[str] | None = None
     dtype: str | Sequence[str] | None = None
     sizes: Mapping[str, Sequence[int] | None] = field(default_factory=dict)
     preset: str | None = None
+    model: Sequence[Task] | None = None
     options: Sequence[str] = ()
     quick: bool = False
     distribution: str = "normal"
@@ -92,13 +96,15 @@ class Workload:
     @property
     def ops(self) -> tuple[str, ...]:
         """The names of the ops."""
-        if self.preset is None:
+        if self.preset is None and self.model is None:
             return ops_named(self.op)
         return tuple(dict.fromkeys(task.op.name for task in self.tasks(None)))
 
     def tasks(self, traits: Traits | None) -> tuple[Task, ...]:
         """Return the tasks for an adapter with these traits."""
         software = traits is not None and traits.software
+        if self.model is not None:
+            return presets.model_tasks(self.model, software, self.quick, self.seed)
         dtypes = dtypes_named(self.dtype)
         if self.preset is not None:
             return presets.preset_tasks(
@@ -212,6 +218,12 @@ def with_cases(
             "nothing to check: the selected ops have no case with these options; change --option or --op"
         )
     return found
+
+
+def with_model(request: CheckRequest, tasks: Sequence[Task], seed: int) -> CheckRequest:
+    """Return the request with the cases of a model's norms."""
+    dtypes = dict.fromkeys(task.problem.dtype for task in tasks)
+    return replace(request, cases=model_cases(tasks, seed), dtypes=tuple(dtypes))
 
 
 def _refuse_cases(asked: str | Sequence[str], corpus: Sequence[Case], request: CheckRequest) -> None:

@@ -80,9 +80,11 @@ class EngineVisitor:
     def _started(
         self, site: ReportSite, folder: Path, page: str, query: str
     ) -> AbstractContextManager[RunningEngine]:
-        if not self.engine.is_browser and not (folder / _CHECK).is_file():
-            raise WebnormError(f"{folder / _CHECK}: the file is missing, which {self.engine} runs; {AGAIN}")
-        words = (str(folder.absolute()), site.report_url, query)
+        # A model's package has the page of each norm in a folder of its own.
+        inside = (folder / page).parent
+        if not self.engine.is_browser and not (inside / _CHECK).is_file():
+            raise WebnormError(f"{inside / _CHECK}: the file is missing, which {self.engine} runs; {AGAIN}")
+        words = (str(inside.absolute()), site.report_url, query)
         return start_engine(self.engine, f"{site.url}/{page}{query}", ASSETS / _SCRIPT, *words)
 
     def _posted(

@@ -119,6 +119,18 @@ class PackageManifest(TypedDict):
     vectors: list[VectorFile]
 
 
+class _ModelNorm(TypedDict):
+    name: str
+
+
+class ModelListing(TypedDict):
+    """The listing of a model's package."""
+
+    schema: Literal[1]
+    files: dict[str, str]
+    norms: list[_ModelNorm]
+
+
 class _LabEntry(TypedDict):
     file: str
     lines: str

@@ -243,7 +243,8 @@ def package_summary(files: Files, folder: Path) -> str:
 
 def native_fault(files: Files) -> str | None:
     """Return a sentence with the first shader that is wrong natively and the number of others, or None."""
-    faults = _faults(json.loads(files[MANIFEST])) if MANIFEST in files else []
+    manifests = (json.loads(files[name]) for name in files if Path(name).name == MANIFEST)
+    faults = [fault for manifest in manifests for fault in _faults(manifest)]
     if not faults:
         return None
     first, *others = faults

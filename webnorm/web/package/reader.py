@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, counted, shown
 from webnorm.files import atomic
 from webnorm.web import tint
 from webnorm.web.folder import (
     AGAIN,
     MANIFEST,
+    MODEL_LISTING,
+    NORMS,
     PAGE,
     check_digest,
     check_digests,
@@ -20,7 +22,13 @@ from webnorm.web.folder import (
     read_file,
     read_listing,
 )
-from webnorm.web.package.manifest import PackageManifest, PackageShader, ShaderText, parse_manifest
+from webnorm.web.package.manifest import (
+    ModelListing,
+    PackageManifest,
+    PackageShader,
+    ShaderText,
+    parse_manifest,
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,20 @@ class ExportedPackage:
     manifest: PackageManifest
     texts: Mapping[str, str]
     """WGSL by shader name, from index.js; empty if node, which loads it, is missing."""
+    model: Path | None = None
+    """The folder of the model's package of which this is a part."""
+
+    @property
+    def page(self) -> tuple[Path, str]:
+        """The folder to serve, and the path of the page in it. A part needs the model's runtime."""
+        if self.model is None:
+            return self.folder, PAGE
+        return self.model, f"{self.folder.parent.name}/{self.folder.name}/{PAGE}"
+
+    @property
+    def label(self) -> str:
+        """The name of a model's norm, for messages; empty for other packages."""
+        return "" if self.model is None else f"{self.folder.name}: "
 
     @property
     def paths(self) -> Sequence[Path]:
@@ -65,9 +87,47 @@ def read_package(folder: Path) -> ExportedPackage:
     for path in (folder / "index.js", folder / PAGE):
         keep_inside(path, folder)
         read_file(path)
-    return ExportedPackage(
-        folder, manifest, _texts(folder / "index.js", manifest) if shutil.which("node") else {}
-    )
+    texts = _texts(folder / "index.js", manifest) if shutil.which("node") else {}
+    around = folder.absolute().parents
+    model = around[1] if len(around) > 1 and (around[1] / MODEL_LISTING).exists() else None
+    return ExportedPackage(folder, manifest, texts, model)
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """A model's package whose files match its listing."""
+
+    folder: Path
+    packages: tuple[ExportedPackage, ...]
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        """The files that were read."""
+        return [self.folder / MODEL_LISTING, *(path for one in self.packages for path in one.paths)]
+
+    @property
+    def what(self) -> str:
+        """A description of the contents."""
+        shaders = sum(len(one.shaders) for one in self.packages)
+        return f"{counted(len(self.packages), 'norm')} with {shaders} shaders"
+
+    def place(self, shader: str) -> str:
+        """Return the folder, for messages."""
+        return str(self.folder)
+
+
+def read_model(folder: Path) -> ExportedModel:
+    """Read a model's package. Raises WebnormError if a file is missing or differs from the export."""
+    path = folder / MODEL_LISTING
+    listing = parse_manifest(read_listing(folder, MODEL_LISTING), ModelListing, str(path))
+    if not listing["norms"]:
+        raise WebnormError(f"{path}: norms is empty; {AGAIN}")
+    check_digests(folder, MODEL_LISTING, listing["files"])
+    names = [one["name"] for one in listing["norms"]]
+    for name in names:
+        if f"{NORMS}/{name}/{MANIFEST}" not in listing["files"]:
+            raise WebnormError(f"{path}: files lacks the manifest of {shown(name)}; {AGAIN}")
+    return ExportedModel(folder, tuple(read_package(folder / NORMS / name) for name in names))
 
 
 def _own_digests(manifest: PackageManifest) -> dict[str, str]:

@@ -75,13 +75,7 @@ class ExportRequest:
     @property
     def package_name(self) -> str:
         """The name of the package. Raises WebnormError if npm does not allow it."""
-        name = f"webnorm-{self.op.name.replace('_', '-')}" if self.name is None else self.name
-        if len(name) > 214 or not _NAME.fullmatch(name):
-            raise WebnormError(
-                f"--name is {name!r}; expected a name that npm allows: lower-case letters, digits, - . _ ~, "
-                "such as my-norm or @scope/my-norm"
-            )
-        return name
+        return checked_name(f"webnorm-{self.op.name.replace('_', '-')}" if self.name is None else self.name)
 
     def task(self, cols: int) -> Task:
         """Return the op and its problem for a number of columns."""
@@ -90,6 +84,16 @@ class ExportRequest:
         sizes = (named[name] for name in kind.SIZES)
         problem = self.op.problem(*sizes, dtype=self.dtype, options=self.options, **self.scalars)
         return Task(self.op, problem)
+
+
+def checked_name(name: str) -> str:
+    """Return a package's name; raise WebnormError if npm does not allow it."""
+    if len(name) > 214 or not _NAME.fullmatch(name):
+        raise WebnormError(
+            f"--name is {name!r}; expected a name that npm allows: lower-case letters, digits, - . _ ~, "
+            "such as my-norm or @scope/my-norm"
+        )
+    return name
 
 
 def request_for(
