@@ -48,7 +48,11 @@ FLEET = ROOT / "docs" / "cluster.md"
 # This command takes half a minute.
 EXPORT_LAB = ["export", "--lab", "--out", "dist/lab"]
 # Files that a page reads and does not write.
-PREPARED = {"scan.md": {"unet.onnx": ROOT / "tests" / "models" / "files" / "unet_dynamo.onnx"}}
+_MODELS = ROOT / "tests" / "models" / "files"
+PREPARED = {
+    "scan.md": {"unet.onnx": _MODELS / "unet_dynamo.onnx"},
+    "model-to-page.md": {"qwen3.onnx": _MODELS / "qwen3_dynamo.onnx"},
+}
 # The budgets of the first tier.
 SHORT_S = {"bench": "0.05", "tune": "0.3"}
 

@@ -215,7 +215,7 @@ OPTIONS = {
     ),
     # The command runs without the options that set where it writes.
     "store": ("--store", "--op", "--kernel", "--adapter", "--last", "--format"),
-    "scan": ("--dim", "--dtype", "--json", "--adapter"),
+    "scan": ("--dim", "--dtype", "--json", "--accuracy", "--adapter"),
     "doctor": ("--adapter", "--json"),
     "cluster": ("--cluster", "--adapter", "--json", "--time-limit"),
     "new-op": ("--out",),

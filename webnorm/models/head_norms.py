@@ -87,8 +87,10 @@ def _paired(one: NormMatch, other: NormMatch) -> NormMatch:
     """Return two norms as the norm of queries and keys; the queries have more heads, or come first."""
     axis = _head_axis(one, other)
     first, second = _shape(one), _shape(other)
+    one.keys_weight = other.weight
     if second[axis] > first[axis]:
         first, second = second, first
+        one.weight, one.keys_weight = one.keys_weight, one.weight
     heads = {"q_heads": first[axis], "k_heads": second[axis]}
     one.sizes = {"batch": first[0], "tokens": first[3 - axis], **heads, "dim": first[3]}
     if ZERO_CENTERED in one.options:

@@ -35,6 +35,8 @@ class NormMatch:
         The op's sizes, for patterns that know them.
     weight, bias : str
         The parameters; "" without one.
+    keys_weight : str
+        The weight of the keys, if the norm is a pair of queries and keys.
     """
 
     graph: OnnxGraph
@@ -54,6 +56,7 @@ class NormMatch:
     scalars: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     groups: int = 0
+    keys_weight: str = ""
 
     @property
     def dtype(self) -> str:

@@ -11,7 +11,7 @@ from webnorm.models.fused_norms import fused_norms
 from webnorm.models.grouped_norms import as_group_norm
 from webnorm.models.head_norms import pair_heads
 from webnorm.models.norm_match import NormMatch
-from webnorm.models.norm_use import NormUse
+from webnorm.models.norm_use import NormParameters, NormUse
 from webnorm.models.onnx_graph import OnnxGraph
 from webnorm.models.vocabulary import parameter_options
 
@@ -63,7 +63,20 @@ def _use(found: NormMatch) -> NormUse | None:
         (found.node.name,),
         found.form,
         (*found.notes, *_axis_note(found)),
+        (_parameters(found),),
     )
+
+
+def _parameters(found: NormMatch) -> NormParameters:
+    """Return the names of a norm's weights, without casts and reshapes."""
+    pairs = found.op == "qk_norm"
+    named = {
+        "weight_q" if pairs else "weight": found.weight,
+        "weight_k": found.keys_weight,
+        "bias_q" if pairs else "bias": found.bias,
+    }
+    sources = {tensor: found.graph.source(name, views=True) for tensor, name in named.items() if name}
+    return NormParameters(found.node.name, tuple(sources.items()))
 
 
 def _short(number: float) -> float:

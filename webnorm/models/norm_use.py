@@ -8,6 +8,14 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class NormParameters:
+    """The parameters of one node: pairs of the op's tensor and the model's name, such as ("weight", "w3")."""
+
+    node: str
+    tensors: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class NormUse:
     """A norm that a model uses, once or several times.
 
@@ -31,6 +39,8 @@ class NormUse:
         How the model contains it: "fused" in one node, "decomposed" into several, or "config".
     notes : tuple of str
         Facts that the op does not express, such as a strided axis.
+    parameters : tuple of NormParameters
+        The names of each node's weights, if they are known.
     """
 
     op: str
@@ -42,6 +52,7 @@ class NormUse:
     nodes: tuple[str, ...] = ()
     form: str = "fused"
     notes: tuple[str, ...] = ()
+    parameters: tuple[NormParameters, ...] = ()
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -103,6 +114,11 @@ def merged(uses: Iterable[NormUse]) -> tuple[NormUse, ...]:
     for use in uses:
         before = found.get(use.key)
         if before is not None:
-            use = replace(before, count=before.count + use.count, nodes=before.nodes + use.nodes)
+            use = replace(
+                before,
+                count=before.count + use.count,
+                nodes=before.nodes + use.nodes,
+                parameters=before.parameters + use.parameters,
+            )
         found[use.key] = use
     return tuple(found.values())

@@ -32,7 +32,7 @@ def read_onnx(path: Path, dims: Dimensions) -> tuple[OnnxGraph, str]:
         The file cannot be read, is no ONNX model, or is newer than the onnx library.
     """
     onnx = library("onnx", "webnorm scan", "onnx")
-    model = _parsed(onnx, path)
+    model = parsed_model(onnx, path)
     _check_version(onnx, model, path)
     _check_calls(model, path)
     for holder in (model.graph, *model.functions):
@@ -42,7 +42,7 @@ def read_onnx(path: Path, dims: Dimensions) -> tuple[OnnxGraph, str]:
     return graph_of(_message(onnx, content, path).graph), note
 
 
-def _parsed(onnx: Any, path: Path) -> Any:
+def parsed_model(onnx: Any, path: Path) -> Any:
     """Return the onnx library's message of a file without the payload of its weights."""
     try:
         with atomic.opened(path, _MOST_BYTES) as file:

@@ -10,7 +10,7 @@ from pathlib import Path
 from webnorm.errors import WebnormError, counted, shown
 from webnorm.files import atomic
 from webnorm.models.dimensions import Dimensions
-from webnorm.models.norm_use import NormUse
+from webnorm.models.norm_use import NormParameters, NormUse
 
 # safetensors' own limit of a header, and more files than any model has.
 _MOST_HEADER = 100_000_000
@@ -25,10 +25,11 @@ _KEY = re.compile(r"\bk_norm\b|\bkey_norm\b|\bnorm_k\b|\bk_layernorm\b")
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """The type and the shape of a tensor in a file."""
+    """The type and the shape of a tensor, and its place: the file, its first byte and the byte behind."""
 
     dtype: str
     shape: tuple[int, ...]
+    place: tuple[Path, int, int] | None = None
 
 
 def read_headers(paths: list[Path]) -> dict[str, TensorHeader]:
@@ -62,10 +63,11 @@ def _read_header(path: Path) -> dict[str, TensorHeader]:
         raise WebnormError(
             f"{path}: no valid safetensors file: its header is {shown(header)}; expected an object"
         )
-    return {name: _tensor(path, name, one) for name, one in header.items() if name != "__metadata__"}
+    begin = 8 + length
+    return {name: _tensor(path, name, one, begin) for name, one in header.items() if name != "__metadata__"}
 
 
-def _tensor(path: Path, name: str, entry: object) -> TensorHeader:
+def _tensor(path: Path, name: str, entry: object, begin: int) -> TensorHeader:
     shape = entry.get("shape") if isinstance(entry, dict) else None
     dtype = entry.get("dtype") if isinstance(entry, dict) else None
     if not isinstance(shape, list) or not isinstance(dtype, str):
@@ -74,7 +76,10 @@ def _tensor(path: Path, name: str, entry: object) -> TensorHeader:
         raise WebnormError(
             f"{path}: tensor {shown(name)} has the shape {shown(shape)}; expected whole numbers"
         )
-    return TensorHeader(_DTYPES.get(dtype, dtype), tuple(shape))
+    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+    known = isinstance(offsets, list) and [type(one) for one in offsets] == [int, int]
+    place = (path, begin + offsets[0], begin + offsets[1]) if known and offsets else None
+    return TensorHeader(_DTYPES.get(dtype, dtype), tuple(shape), place)
 
 
 def norm_weights(tensors: Mapping[str, TensorHeader]) -> dict[str, TensorHeader]:
@@ -102,11 +107,20 @@ def named_norms(tensors: Mapping[str, TensorHeader], dims: Dimensions) -> Iterat
             if heads is not None:
                 sizes = {"batch": batch, "tokens": tokens, "q_heads": heads[0], "k_heads": heads[1]}
                 sizes["dim"] = one.shape[0]
-                yield NormUse("qk_norm", sizes, one.dtype, (f"norm={op}",), {}, 1, (layer,), "config")
+                pair = NormParameters(layer, (("weight_q", name), ("weight_k", _of_keys(name))))
+                options = (f"norm={op}",)
+                yield NormUse("qk_norm", sizes, one.dtype, options, {}, 1, (layer,), "config", (), (pair,))
             continue
-        yield NormUse(
-            op, {"rows": batch * tokens, "cols": one.shape[0]}, one.dtype, (), {}, 1, (layer,), "config"
-        )
+        biases = [("bias", f"{layer}.bias")] if op == "layer_norm" else []
+        own = NormParameters(layer, (("weight", name), *biases))
+        rows = {"rows": batch * tokens, "cols": one.shape[0]}
+        yield NormUse(op, rows, one.dtype, (), {}, 1, (layer,), "config", (), (own,))
+
+
+def _of_keys(name: str) -> str:
+    """Return the name of the keys' weight next to the queries' weight."""
+    words = (("q_norm", "k_norm"), ("query_norm", "key_norm"), ("norm_q", "norm_k"), ("q_layer", "k_layer"))
+    return next((name.replace(*pair) for pair in words if pair[0] in name), "")
 
 
 def _heads(tensors: Mapping[str, TensorHeader], name: str, dim: int) -> tuple[int, int] | None:

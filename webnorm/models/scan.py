@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,7 +117,22 @@ def _scan_config(path: Path, dims: Dimensions) -> ModelScan:
     typed = [use if use.dtype else replace(use, dtype=own or "float32") for use in uses]
     untyped = not own and any(not use.dtype for use in uses)
     notes = ("the config states no dtype; float32 is assumed",) if untyped else ()
+    typed = [*_with_parameters(typed, tensors, dims)] if tensors else typed
     return ModelScan(str(path), "config", tuple(typed), {}, notes, tuple(missing))
+
+
+def _with_parameters(
+    uses: Sequence[NormUse], tensors: Mapping[str, TensorHeader], dims: Dimensions
+) -> Iterator[NormUse]:
+    """Yield the norms of a config with the names of weights of their op and length."""
+    named = [*named_norms(tensors, Dimensions(dims.given))]
+    for use in uses:
+        own = (one for one in named if (one.op, _length(one)) == (use.op, _length(use)))
+        yield replace(use, parameters=tuple(entry for one in own for entry in one.parameters))
+
+
+def _length(use: NormUse) -> int | None:
+    return use.sizes.get("cols", use.sizes.get("dim"))
 
 
 def _usual_dtype(tensors: Mapping[str, TensorHeader]) -> str:

@@ -62,11 +62,11 @@ def _largest(task: Task, problem: Problem) -> int:
     return max(prod(tensor.shape_in(problem)) for tensor in task.op.present(problem))
 
 
-def limited(task: Task) -> Problem:
-    """Return the problem with a batch of at most MOST_ELEMENTS elements."""
+def limited(task: Task, most: int = MOST_ELEMENTS) -> Problem:
+    """Return the problem with a batch of at most `most` elements, but at least one."""
     problem: Problem = task.problem
     each = max(1, _largest(task, problem.with_batch(1)))
-    return problem.with_batch(min(problem.batch_size, max(1, MOST_ELEMENTS // each)))
+    return problem.with_batch(min(problem.batch_size, max(1, most // each)))
 
 
 def _cases(task: Task, seed: int) -> Iterator[ModelCase]:

@@ -31,7 +31,7 @@ _PANELS = {
         "--seed=N"
     ),
     "Measurement": (
-        "--no-time --quick --budget=SECONDS --runs=N --at-once --profile --once --trace=RULE "
+        "--accuracy --no-time --quick --budget=SECONDS --runs=N --at-once --profile --once --trace=RULE "
         "--without-subgroups "
         "--time-limit=SECONDS --retune --any-device"
     ),
@@ -99,6 +99,7 @@ _UNKNOWN = {
     "scan": "Something is not known, such as the architecture of the config or the shape of a norm.",
     "bench": "Something that you asked for was skipped, or was lost with a cluster's workers. "
     "With --baseline: everything is UNCLEAR.",
+    "export": "With --model: the folder was written without norms that this version cannot export.",
     "collect": "With --page: a visit could not be read, and the page was written without it.",
     "tune": "A problem has no choice: no kernel was correct and timed, or the cluster's workers are gone.",
     "verify": "Nothing is wrong, but a step was skipped.",
@@ -121,7 +122,11 @@ EXAMPLES = {
         "webnorm check --kernel registers --kernel one_pass --case shift-1e4",
         "webnorm check --op rms_norm --dtype float16 --case residual-61",
     ),
-    "scan": ("webnorm scan config.json --dim sequence=512", "webnorm scan unet.onnx"),
+    "scan": (
+        "webnorm scan config.json --dim sequence=512",
+        "webnorm scan unet.onnx",
+        "webnorm scan unet.onnx --accuracy",
+    ),
     "evaluate": ("webnorm evaluate kernels/softmax/naive.wgsl --op kernels/softmax --json",),
     "bench": (
         "webnorm bench --quick --json out.json",

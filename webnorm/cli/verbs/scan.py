@@ -16,12 +16,16 @@ from webnorm.cli.terminal.screen import Screen, escaped_line
 from webnorm.cli.terminal.streams import emit, say
 from webnorm.cli.work.jobs import INCONCLUSIVE
 from webnorm.cli.work.model_norms import dimensions, norm_task
+from webnorm.cli.work.norm_accuracy import INPUTS, NormAccuracy, norm_accuracies
 from webnorm.errors import WebnormError, counted, unknown
 
 if TYPE_CHECKING:
     from webnorm.choice.tuning import Tuning
     from webnorm.gpu.device import AdapterInfo
     from webnorm.models.norm_use import ModelScan, NormUse
+
+# The same draws in every run.
+_SEED = 0
 
 
 def scan(
@@ -36,11 +40,21 @@ def scan(
         str | None,
         Option(help="Set the storage type: float32, float16 or bfloat16. Default: the model's own type."),
     ] = None,
+    accuracy: Annotated[
+        bool,
+        Option(
+            "--accuracy",
+            help="Read the norms' own weights, run each norm on draws, and compare it with float64. Also "
+            "name the nodes where float16 arithmetic would be wrong.",
+        ),
+    ] = False,
     json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
     adapter: shared.Adapter = None,
     backend: shared.Backend = None,
 ) -> None:
-    """It reads no weights and needs no network. Each norm has the kernel that auto chooses for it."""
+    """It needs no network, and without --accuracy it reads no weights. Each norm has the kernel that auto
+    chooses for it.
+    """
     from webnorm.models.scan import scan_model
     from webnorm.op.dtypes import DTYPES_ELSEWHERE, STORAGE
 
@@ -50,10 +64,11 @@ def scan(
     info = values.adapter_or_none(adapter)
     tuning = None if info is None else values.recorded_tuning(info.description())
     choices = [_choice(use, info, tuning) for use in found.uses]
+    errors = norm_accuracies(found, adapter, _SEED) if accuracy else []
     if json:
-        emit(json_format.dumps(_as_json(found, choices), indent=1))
+        emit(json_format.dumps(_as_json(found, choices, errors), indent=1))
     else:
-        _show(found, choices)
+        _show(found, choices, errors)
     if found.missing:
         raise Exit(INCONCLUSIVE)
 
@@ -81,7 +96,7 @@ def _choice(use: NormUse, info: AdapterInfo | None, tuning: Tuning | None) -> _C
         return _Choice(reason=str(error))
 
 
-def _as_json(found: ModelScan, choices: Sequence[_Choice]) -> dict[str, Any]:
+def _as_json(found: ModelScan, choices: Sequence[_Choice], errors: Sequence[NormAccuracy]) -> dict[str, Any]:
     return {
         "model": found.source,
         "kind": found.kind,
@@ -94,20 +109,21 @@ def _as_json(found: ModelScan, choices: Sequence[_Choice]) -> dict[str, Any]:
                 "kernel": choice.kernel or None,
                 "constants": dict(choice.constants),
                 "reason": choice.reason or None,
+                **({"accuracy": errors[at].as_json()} if errors else {}),
             }
-            for use, choice in zip(found.uses, choices, strict=True)
+            for at, (use, choice) in enumerate(zip(found.uses, choices, strict=True))
         ],
     }
 
 
-def _show(found: ModelScan, choices: Sequence[_Choice]) -> None:
+def _show(found: ModelScan, choices: Sequence[_Choice], errors: Sequence[NormAccuracy]) -> None:
     """Print one line per norm, and below what the scan assumed and does not know."""
     total = sum(use.count for use in found.uses)
     say(f"{found.source}: {counted(total, 'norm')}, {counted(len(found.uses), 'distinct norm')}")
     if found.uses:
-        Screen().print(FittedTable(_columns(found.uses, choices)))
+        Screen().print(FittedTable([*_columns(found.uses, choices), *_error_columns(errors)]))
     console = Screen()
-    for line in _remarks(found, choices):
+    for line in (*_remarks(found, choices), *_error_remarks(found, errors)):
         console.print(escaped_line(line, "dim"), soft_wrap=True)
 
 
@@ -129,6 +145,28 @@ def _columns(uses: Sequence[NormUse], choices: Sequence[_Choice]) -> list[Column
     ]
     counts = Column("count", [escaped_line(str(use.count)) for use in uses], right=True)
     return [counts, *columns]
+
+
+def _error_columns(errors: Sequence[NormAccuracy]) -> Iterator[Column]:
+    from webnorm.lab.results.tables import error_text
+
+    if errors:
+        texts = {
+            "error": [error_text(one.error) for one in errors],
+            "float16 error": [error_text(one.float16_error) for one in errors],
+        }
+        yield from (Column(name, [*map(escaped_line, cells)], right=True) for name, cells in texts.items())
+
+
+def _error_remarks(found: ModelScan, errors: Sequence[NormAccuracy]) -> Iterator[str]:
+    if not errors:
+        return
+    yield INPUTS
+    for use, one in zip(found.uses, errors, strict=True):
+        if one.error is not None and one.known < max(1, len(use.parameters)):
+            yield f"{use.op} of {use.shape_text}: {one.known} of {use.count} nodes have known weights"
+        for node, why in one.wrong.items():
+            yield f"float16 arithmetic would be wrong at {node or use.op}: {why}"
 
 
 def _scalar_texts(use: NormUse) -> Iterator[str]:
