@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import tiers
-from testbed import KERNELS, problem_of, run, suited
+from testbed import GPU, KERNELS, problem_of, run, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.kernel import Kernel
@@ -23,7 +23,8 @@ def candidates(kernel: Kernel) -> list[NormProblem]:
     plain = replace(kernel.op.defaults, **dict.fromkeys(kernel.op.defaults.IGNORABLE, False))
     found = [problem_of(kernel.op, rows=11, cols=70, dtype=dtype, options=plain) for dtype in STORAGE]
     found += [problem for _, problem in problems(OPTION_CASES, kernel.op, STORAGE)]
-    return [suited(kernel, replace(problem, distribution="normal")) for problem in found]
+    suitable = [suited(kernel, replace(problem, distribution="normal")) for problem in found]
+    return [one for one in suitable if default_variant(kernel, one, GPU).refusal(one, GPU) is None]
 
 
 def fewest(kernel: Kernel, found: Sequence[NormProblem]) -> list[NormProblem]:

@@ -258,7 +258,7 @@ HINTS = {
     "N - 1 for N in RMSNorm": "divides the mean of squares by N - 1",
     "RMSNorm without the root": "leaves the root out of rstd",
     "RMSNorm without eps": "leaves eps out",
-    "weight without + 1": "does not add 1 to weight",
+    "weight without its offset": "does not add",
     "the wrong residual slot": "adds x twice in h, and no residual",
     "no bias of the projection": "leaves residual_bias out of h",
     "h not rounded before it is normalized": "normalizes h before it is rounded",

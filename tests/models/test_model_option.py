@@ -20,7 +20,7 @@ from webnorm.op.presets import model_tasks
 
 FILES = Path(__file__).parent / "files"
 QWEN = str(FILES / "qwen3_dynamo.onnx")
-# Its norms round before the weight. The fixture without_rounding lets the ops lack this option.
+# Its norms round before the weight, which no op of the norms can do.
 HALF = str(FILES / "llama_half_dynamo.onnx")
 
 
@@ -93,7 +93,7 @@ def test_check(tmp_path: Path, device: Device) -> None:
     ("words", "participle"), [(("check",), "checked"), (("bench", "--budget", "0.05"), "timed")]
 )
 def test_lacking_options_are_skipped(
-    words: tuple[str, ...], participle: str, tmp_path: Path, device: Device, without_rounding: None
+    words: tuple[str, ...], participle: str, tmp_path: Path, device: Device
 ) -> None:
     line = [*words, "--model", HALF, "--kernel", "registers"]
     done = webnorm(line, tmp_path)
@@ -113,7 +113,7 @@ def test_a_norm_without_a_kernel_is_named(tmp_path: Path, device: Device) -> Non
     assert skipped or done.returncode == OK, done.stderr
 
 
-def test_tune(tmp_path: Path, device: Device, without_rounding: None) -> None:
+def test_tune(tmp_path: Path, device: Device) -> None:
     out = tmp_path / "tuning.json"
     line = ["tune", "--model", HALF, "--budget", "0.2", "--out", str(out)]
     done = webnorm(line, tmp_path)

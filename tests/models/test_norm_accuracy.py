@@ -123,7 +123,7 @@ def test_every_norm_of_a_model_has_an_error(name: str, device: Device) -> None:
         assert one["reason"] is None and one["error"] < 2e-6 and one["float16_wrong"] == []
 
 
-def test_a_norm_without_a_kernel_has_a_reason(device: Device, without_rounding: None) -> None:
+def test_a_norm_without_a_kernel_has_a_reason(device: Device) -> None:
     found = accuracy(FILES / "llama_half_dynamo.onnx")
     assert [one["reason"] for one in found] == [
         "unknown option 'rounding'",

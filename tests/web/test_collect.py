@@ -220,8 +220,8 @@ def test_exported_visits_are_read_by_compare_but_never_choose_kernels(
         (lambda data: data["results"][0].update(median_ns=1e300), "results[0].median_ns is 1e+300; "),
         (lambda data: data["results"][0].update(samples_ns=[0]), "results[0].samples_ns[0] is 0; "),
         (
-            lambda data: data["results"][0].update(op="soft"),
-            "unknown op 'soft'; expected one of ",
+            lambda data: data["results"][0].update(op="mish"),
+            "unknown op 'mish'; expected one of ",
         ),
         (lambda data: data["results"][0].update(reason="x"), "results[0].reason is unknown; expected op, "),
         (lambda data: data["results"][1]["problem"].update(rows="1"), "results[1].problem.rows is '1'; "),

@@ -25,12 +25,12 @@ import broken
 from commands import webnorm
 from testbed import KERNELS
 from webnorm import __version__
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, unknown
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.op.dtypes import DTYPES
 from webnorm.op.op import Task
-from webnorm.op.registry import OPS, computing_ops
+from webnorm.op.registry import OPS, computing_ops, not_computing
 from webnorm.ops.norms.op import OPS as NORM_OPS
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.play import api
@@ -645,8 +645,7 @@ MISTAKES = {
     "layer_norm --cols 64": "--out is missing; expected the folder to write, such as --out dist/norm",
     "--out out": f"OP is missing; expected one of {', '.join(computing_ops())}, or --lab",
     "layernorm --cols 64 --out out": "unknown op 'layernorm'; did you mean 'layer_norm'?",
-    "copy --cols 64 --out out": "op 'copy' only measures what a norm is compared with; expected one of "
-    f"{', '.join(sorted(computing_ops()))}",
+    "copy --cols 64 --out out": str(unknown("op", "copy", computing_ops(), elsewhere=not_computing())),
     "layer_norm --out out": "--cols is missing; expected a size that is compiled in, such as --cols 1024",
     "layer_norm --cols 0 --out out": "--cols is '0'; expected 1 or more",
     "layer_norm --cols 64,x --out out": "--cols is '64,x'; expected integers separated by commas, "

@@ -93,7 +93,7 @@ def _main(data: bytes) -> bytes:
                 break
         content, kind = model.SerializeToString(), _INFERRED
     except (RuntimeError, LookupError, TypeError, ValueError, onnx.shape_inference.InferenceError) as error:
-        print(f"{type(error).__name__}: {sentence(str(error), 150)}", file=sys.stderr)
+        sys.stderr.write(f"{type(error).__name__}: {sentence(str(error), 150)}\n")
         content, kind = model.SerializeToString(), _PLAIN
     return kind + bytes(content)
 

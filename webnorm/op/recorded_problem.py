@@ -37,7 +37,7 @@ def recorded_problem(op_name: str, data: Mapping[str, Any]) -> Problem:
             raise WebnormError(f"a problem of {op_name} has {shown(name)}; expected a name")
         if name in own and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise WebnormError(f"{name} is {shown(value)}; expected a number")
-        if name in options and not isinstance(value, bool | int | str):
+        if name in options and not isinstance(value, bool | int | float | str):
             raise WebnormError(f"option {name} is {shown(value)}; expected a flag, a number or a text")
     sizes = tuple(name for name, value in own.items() if isinstance(value, int))
     scalars = tuple(name for name in own if name not in sizes)
@@ -56,8 +56,8 @@ def _type(
     scalars: tuple[str, ...],
     options: tuple[tuple[str, type], ...],
 ) -> type[Problem]:
-    kinds = {bool: "bool", int: "int", str: "str | None"}
-    defaults: dict[type, Any] = {bool: False, int: 0, str: None}
+    kinds = {bool: "bool", int: "int", float: "float", str: "str | None"}
+    defaults: dict[type, Any] = {bool: False, int: 0, float: 0.0, str: None}
     own = make_dataclass(
         "RecordedOptions",
         [(name, kinds[kind], defaults[kind]) for name, kind in options],
