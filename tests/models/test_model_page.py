@@ -21,7 +21,7 @@ INLINE = "script-src 'self' 'unsafe-inline'"
 # The engine visitor waits for this variable.
 REPORTER = """<script type="module">
   const text = () => document.querySelector("pre").textContent;
-  while (text().startsWith("computing")) await new Promise((done) => setTimeout(done, 20));
+  while (text().startsWith("computing")) await new Promise(requestAnimationFrame);
   window.webnormReport = text();
 </script>
 """
