@@ -1,4 +1,4 @@
-"""Make the tables of docs/numerics.md and docs/kernels.md, from the adapter and the kernels' headers.
+"""Make the tables of numerics.md, norm-family.md and kernels.md in docs/, from the adapter and the headers.
 
 python -m bench.numerics            print the tables
 python -m bench.numerics --write    write them between the docs' markers
@@ -13,6 +13,7 @@ import numpy as np
 
 from bench import markdown
 from bench.arguments import bare_parser
+from bench.family_accuracy import family_table
 from webnorm import (
     Inputs,
     Options,
@@ -150,6 +151,7 @@ def main() -> None:
     for page, name, table in (
         ("numerics.md", "table", numerics_table()),
         ("numerics.md", "gradient table", gradient_table()),
+        ("norm-family.md", "table", family_table(open_device())),
         ("kernels.md", "table", kernels_table(discover())),
     ):
         if write:

@@ -33,7 +33,7 @@ INNER_FLOORS = {
     "webnorm.cli": (("",), ("verbs",), ("options",), ("work",), ("terminal",)),
     "webnorm.kernels": (("rendering",), ("source_map", "headers"), ("wgsl",)),
     "webnorm.web": (("verify",), ("lab_site",), ("package", "collection"), ("browser",), ("",)),
-    "bench": (("sweep", "web", "meanings"), ("record",), ("contenders", "")),
+    "bench": (("sweep", "web", "meanings", "family"), ("record",), ("contenders", "")),
 }
 # These files record the time of the wall clock. No code compares it, because it may be set, even backwards,
 # while a program runs. Waits and timings use monotonic clocks.
@@ -269,6 +269,7 @@ def test_few_places_catch_everything() -> None:
 # them.
 PRIVATE = {
     "bench/backend_jobs.py": {"_api"},
+    "bench/contenders/family_ops.py": {"_dynamo"},
     "bench/contenders/installed.py": {"_inductor"},
     "bench/contenders/torch_ops.py": {"_dynamo", "_fused_rms_norm_backward"},
     "bench/meanings/torch_samples.py": {"_internal"},

@@ -1,9 +1,9 @@
 """webnorm: a lab for WGSL kernels. It checks them against a float64 NumPy reference and times them.
 
 `load_op` loads an op of your own. `check`, `bench` and `evaluate` check and time its kernels. `layer_norm`,
-`rms_norm`, their gradients and the modules replace torch's functions of the same names. Scripts can also use
-the lab's own types: you render a `Variant` of a `Kernel` for a `Problem` into a `Shader`, and bind the shader
-to buffers of a `Device` as a `Plan`.
+`rms_norm`, `group_norm`, `softmax` and others, their gradients and the modules replace torch's functions of
+the same names. Scripts can also use the lab's own types: you render a `Variant` of a `Kernel` for a `Problem`
+into a `Shader`, and bind the shader to buffers of a `Device` as a `Plan`.
 """
 
 from __future__ import annotations

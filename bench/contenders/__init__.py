@@ -92,11 +92,12 @@ def some_rows(answers: ExpectedOutputs) -> tuple[ExpectedOutputs, slice]:
 
 
 def found_wrong(
-    outputs: Mapping[str, Array], answers: ExpectedOutputs, dtype: str
+    outputs: Mapping[str, Array], answers: ExpectedOutputs, dtype: str, least_scale: float = 0.0
 ) -> tuple[float, str | None]:
     """Return the largest error of any output, and the reason if an output is wrong, or None.
 
-    The bound is looser than webnorm's own: four roundings to `dtype`, plus 1e-5 of the summed magnitudes.
+    The bound is looser than webnorm's own: four roundings to `dtype`, plus 1e-5 of the summed magnitudes. The
+    scale of an element's error is at least `least_scale`.
     """
     largest = 0.0
     allowed = _TOLERANCE + _ROUNDINGS * float(finfo(dtype).eps)
@@ -107,7 +108,7 @@ def found_wrong(
         if got.shape != value.shape:
             return largest, f"{name} has the shape {got.shape}; expected {value.shape}"
         error = np.abs(got.astype(np.float64) - value)
-        limit = allowed * (answer.error_scale + np.abs(value))
+        limit = allowed * (np.maximum(answer.error_scale, least_scale) + np.abs(value))
         if answer.abs_sum is not None:
             limit = limit + _TOLERANCE * answer.abs_sum
         # NaN fails this form of the comparison.

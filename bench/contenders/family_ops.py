@@ -124,9 +124,23 @@ def _qk_norm(p: Any) -> Compute:
     return compute
 
 
+def _softmax(p: Any) -> Compute:
+    def compute(t: Inputs) -> Inputs:
+        x = t["x"].view(-1, p.cols)
+        return {"y": functional.softmax(x * p.scale, dim=-1).view(t["x"].shape)}
+
+    return compute
+
+
+def _l2_norm(p: Any) -> Compute:
+    return lambda t: {"y": functional.normalize(t["x"], dim=-1, eps=p.eps)}
+
+
 _OPS: Mapping[str, Callable[[Any], Compute]] = {
     "group_norm": _group_norm,
     "modulated_norm": _modulated_norm,
     "gated_norm": _gated_norm,
     "qk_norm": _qk_norm,
+    "softmax": _softmax,
+    "l2_norm": _l2_norm,
 }

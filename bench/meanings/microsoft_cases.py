@@ -1,6 +1,6 @@
 """onnxruntime's public test cases of com.microsoft's norms: their shapes, types and options.
 
-The values are drawn here. The names are those of the tests in onnxruntime's folder `SOURCE`.
+The values are drawn here. Each case has the name of its test in onnxruntime's folder `SOURCE`.
 """
 
 from __future__ import annotations

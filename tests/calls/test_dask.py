@@ -206,7 +206,7 @@ def test_the_arguments_are_those_of_the_functions(name: str) -> None:
         {"weight": "float64"},
         {"bias": "float16"},
         {"residual": (3, 40)},
-        {"residual": "float16"},
+        {"residual": "int32"},
         {"residual_bias": (40,)},
         {"eps": -1.0},
         {"scale": 2.0},

@@ -115,6 +115,11 @@ FORWARD_OPTIONS: dict[str, tuple[str, NormOptions, float]] = {
     "residual": ("float16", NormOptions(residual=True, weight_dtype="float32"), 1.0),
     "residual-bias": ("bfloat16", NormOptions(residual=True, residual_bias=True, return_stats=True), 1.0),
     "zero-centered": ("bfloat16", NormOptions(zero_centered_weight=True, weight_dtype="float32"), 1.0),
+    "weight-offset": ("float16", NormOptions(weight_offset=-0.375), 1.0),
+    "residual-float32": ("float16", NormOptions(residual=True, residual_dtype="float32"), 1.0),
+    "residual-narrow": ("float32", NormOptions(residual=True, residual_dtype="bfloat16"), 1.0),
+    "int8-blocks": ("float16", NormOptions(out_dtype="int8", scale_block=32), 1.0),
+    "rounding": ("bfloat16", NormOptions(rounding="before_weight"), 1.0),
     "float8_e4m3fn": ("float16", NormOptions(out_dtype="float8_e4m3fn"), 8.0),
     "float8_e5m2": ("float32", NormOptions(out_dtype="float8_e5m2", bias=False), 0.5),
     "int8": ("bfloat16", NormOptions(out_dtype="int8"), 1.0),
@@ -138,9 +143,12 @@ def test_options(op: str, name: str, device: Device) -> None:
         **given,
         eps=1e-4,
         zero_centered_weight=options.zero_centered_weight,
+        weight_offset=options.weight_offset,
+        rounding=options.rounding,
         return_stats=options.return_stats,
         out_dtype=options.out_dtype and DTYPES[options.out_dtype],
         scale=scale,
+        scale_block=options.scale_block,
         max_workgroups=options.max_workgroups,
     )
     alone = options.out_dtype in (None, "float32") and not (options.return_stats or options.residual)
@@ -163,8 +171,8 @@ def test_options(op: str, name: str, device: Device) -> None:
         assert (output.mean is None) == (output.mean_low is None) == (op == "rms_norm")
         np.testing.assert_array_equal(output.rstd.ravel(), got["stats"][:, -1])
     if output.y_scale is not None:
-        assert output.y_scale.shape == (2, 3)
-        got["y_scale"] = output.y_scale.reshape(6, 1)
+        assert output.y_scale.shape == ((2, 3, 2) if options.scale_block else (2, 3))
+        got["y_scale"] = output.y_scale.reshape(6, -1)
     if output.amax is not None and output.scale_inv is not None:
         assert output.amax.shape == output.scale_inv.shape == (1,)
         got["amax"] = np.concatenate([output.amax, output.scale_inv])
@@ -185,6 +193,7 @@ BACKWARD_OPTIONS: dict[str, tuple[str, NormOptions]] = {
         ),
     ),
     "no-weight": ("float32", NormOptions(weight=False, bias=False, dh=True)),
+    "weight-offset": ("bfloat16", NormOptions(weight_offset=-0.375)),
 }
 
 
@@ -204,6 +213,7 @@ def test_gradients(op: str, name: str, device: Device) -> None:
         **given,
         eps=1e-4,
         zero_centered_weight=options.zero_centered_weight,
+        weight_offset=options.weight_offset,
         bias_grad=options.bias,
         residual_bias_grad=options.residual_bias,
         max_workgroups=options.max_workgroups,
@@ -222,6 +232,17 @@ def test_gradients(op: str, name: str, device: Device) -> None:
     shader = shader_of(op, problem)
     accuracy = assess({n: (a, True) for n, a in flat.items()}, OPS[op].reference(arrays, problem), shader)
     assert accuracy.ok, accuracy.worst
+
+
+def test_a_zero_centred_weight_is_an_offset_of_1(device: Device) -> None:
+    x, dy, weight = normal(6, 40), normal(6, 40), normal(40)
+    both: tuple[dict[str, Any], ...] = ({"zero_centered_weight": True}, {"weight_offset": 1})
+    y, same = (webnorm.layer_norm(x, 40, weight, **given) for given in both)
+    np.testing.assert_array_equal(y, same)
+    for pair in zip(
+        *(webnorm.layer_norm_backward(dy, x, 40, weight, **given) for given in both), strict=True
+    ):
+        np.testing.assert_array_equal(*pair)
 
 
 def test_forward_and_backward_go_together(device: Device) -> None:
@@ -332,9 +353,16 @@ def test_a_kernel_file_that_was_edited_is_compiled_anew(device: Device, tmp_path
             "bias has dtype float16, but weight float32; expected one dtype for both",
         ),
         ({"residual": normal(3)}, "residual has shape (3,); expected x's (2, 3)"),
-        ({"residual": normal(2, 3, dtype="float16")}, "residual has dtype float16; expected x's float32"),
+        ({"residual": normal(2, 3).astype("f8")}, "residual has dtype float64; expected float32"),
         ({"residual_bias": normal(3)}, "residual_bias is added to x + residual"),
         ({"zero_centered_weight": True}, "zero_centered_weight is True, but there is no weight"),
+        ({"rounding": "once"}, "rounding is 'once'; expected 'before_weight', or None to round once"),
+        ({"scale_block": 32}, "scale_block is 32; it needs out_dtype=int8"),
+        ({"scale_block": 16, "out_dtype": "int8"}, "scale_block is 16; expected 32, 64, 128, or 0"),
+        ({"scale_block": 32, "out_dtype": "int8"}, "cols is 3; with scale_block, rows need whole words"),
+        ({"weight_offset": 0.5}, "weight_offset is 0.5, but there is no weight"),
+        ({"weight_offset": "1"}, "weight_offset is '1'; expected a number from -1.8e+19 to 1.8e+19"),
+        ({"weight_offset": float("nan")}, "weight_offset is nan; expected a number from"),
         ({"out_dtype": "float8"}, "unknown out_dtype 'float8'; did you mean"),
         ({"out_dtype": np.float64}, "unknown out_dtype 'float64'"),
         ({"out_dtype": 8}, "out_dtype is 8; expected one of"),

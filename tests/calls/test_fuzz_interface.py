@@ -98,21 +98,25 @@ def options(op: Op, dtype: str) -> st.SearchStrategy[NormOptions]:
             bias=flags,
             return_stats=rare,
             residual=rare,
+            rounding=st.sampled_from((None, None, None, "before_weight")),
+            residual_dtype=st.sampled_from((None, None, *STORAGE)),
             out_dtype=st.sampled_from((None, None, None, None, "int8", *FP8, *STORAGE)),
             max_workgroups=st.sampled_from((0, 0, 0, 2)),
         )
 
-    def whole(one: NormOptions, narrow: bool, centred: bool, both: bool) -> NormOptions:
+    def whole(one: NormOptions, narrow: bool, centred: bool, both: bool, offset: float) -> NormOptions:
         return replace(
             one,
             zero_centered_weight=centred and one.weight,
+            weight_offset=offset if one.weight and not centred else 0.0,
             # Without a weight, a gradient has x's dtype.
             weight_dtype="float32" if narrow and dtype != "float32" and one.weight else None,
+            residual_dtype=one.residual_dtype if one.residual and one.residual_dtype != dtype else None,
             residual_bias=one.residual_bias or (both and one.residual),
             out_dtype=None if one.out_dtype == dtype else one.out_dtype,
         )
 
-    return st.builds(whole, found, rare, rare, flags)
+    return st.builds(whole, found, rare, rare, flags, st.sampled_from((0.0, 0.0, 0.0, -0.375)))
 
 
 @st.composite
@@ -152,10 +156,12 @@ def calls(draw: st.DrawFn, names: tuple[str, ...]) -> Call:
     given["eps"] = problem.eps
     given["max_workgroups"] = asked.max_workgroups
     given["zero_centered_weight"] = asked.zero_centered_weight
+    given["weight_offset"] = asked.weight_offset
     if op.gradient:
         given["bias_grad"], given["residual_bias_grad"] = asked.bias, asked.residual_bias
     else:
         given["return_stats"] = asked.return_stats
+        given["rounding"] = asked.rounding
         given["out_dtype"] = draw(st.sampled_from((asked.out_dtype, DTYPES.get(asked.out_dtype or ""))))
         given["scale"] = problem.scale
     given["kernel"] = draw(st.sampled_from((None, None, "auto", *KERNEL_NAMES)))

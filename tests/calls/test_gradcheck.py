@@ -18,6 +18,7 @@ OPTIONS = {
     "plain": NormOptions(weight=False, bias=False),
     "affine": NormOptions(),
     "zero-centered": NormOptions(zero_centered_weight=True),
+    "offset": NormOptions(weight_offset=-0.375),
     "residual": NormOptions(dh=True, residual_bias=True, zero_centered_weight=True),
 }
 EPS = 1e-3
@@ -36,6 +37,7 @@ def loss(op: str, arrays: dict[str, Array], problem: NormProblem) -> float:
             weight="weight" in vectors,
             bias="bias" in vectors,
             zero_centered_weight=problem.options.zero_centered_weight,
+            weight_offset=problem.options.weight_offset,
         ),
     )
     y = OPS[op].reference({"x": h, **vectors}, forward)["y"].value

@@ -32,6 +32,8 @@ def test_parameters_at_first() -> None:
     assert centred.weight is not None and not centred.weight.any()
     assert centred.weight.dtype == DTYPES["bfloat16"] and centred.bias is None and centred.eps is None
     assert list(centred.state_dict()) == ["weight"]
+    offset = webnorm.LayerNorm(8, weight_offset=0.25)
+    np.testing.assert_array_equal(offset.weight, np.full(8, 0.75, np.float32))
     assert list(webnorm.LayerNorm(8, bias=False).state_dict()) == ["weight"]
     assert not webnorm.LayerNorm(8, elementwise_affine=False).state_dict()
     assert repr(norm) == "LayerNorm((3, 4), eps=1e-05, dtype=float32)"
@@ -44,13 +46,20 @@ def test_forward_and_backward(kind: str, affine: bool, device: Device) -> None:
     given: list[Any] = [x, dy]
     if kind == "device":
         given = [webnorm.GpuArray.from_numpy(array, device) for array in given]
-    layer = webnorm.LayerNorm(40, eps=1e-3, elementwise_affine=affine, device=device)
+    offset = -0.375 if affine else 0.0
+    layer = webnorm.LayerNorm(40, eps=1e-3, elementwise_affine=affine, weight_offset=offset, device=device)
     rms = webnorm.RMSNorm(40, eps=1e-3, elementwise_affine=affine, zero_centered_weight=True, device=device)
     if affine:
         layer.load_state_dict({"weight": normal(40), "bias": normal(40)})
         rms.load_state_dict({"weight": normal(40)})
     passes: list[tuple[Any, ...]] = [
-        (layer, webnorm.layer_norm, webnorm.layer_norm_backward, {}, {"bias_grad": affine}),
+        (
+            layer,
+            webnorm.layer_norm,
+            webnorm.layer_norm_backward,
+            {"weight_offset": offset},
+            {"bias_grad": affine},
+        ),
         (rms, webnorm.rms_norm, webnorm.rms_norm_backward, {"zero_centered_weight": affine}, {}),
     ]
     for module, forward, backward, centred, wanted in passes:

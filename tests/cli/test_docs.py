@@ -21,12 +21,13 @@ import tiers
 from bench.numerics import kernels_table
 from commands import webnorm
 from pages import DOCUMENTS, ROOT, Command, blocks, commands, edit, missing_lines, name_of, steps, transcript
-from testbed import KERNELS, tracked
+from testbed import tracked
 from webnorm.cli.verb_table import VERBS, _loaded
 from webnorm.cli.verbs import bench, collect
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers import header
+from webnorm.kernels.headers.library import discover
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.headers.variants import names_of, template_names_of
 from webnorm.op import presets
@@ -248,7 +249,9 @@ def test_every_option_has_an_example() -> None:
     for field in fields(NormOptions):
         assert re.search(rf"\b{field.name}\b", page.read_text()), field.name
         # In Python the arrays determine the dtypes of parameters and saved statistics.
-        python = {"weight_dtype": "weight", "saved_stats": "stats="}.get(field.name, field.name)
+        python = {"weight_dtype": "weight", "residual_dtype": "residual", "saved_stats": "stats="}.get(
+            field.name, field.name
+        )
         assert python in run, field.name
 
 
@@ -334,7 +337,7 @@ def test_every_preset_is_documented() -> None:
 
 
 def test_the_kernels_table_is_fresh() -> None:
-    table = kernels_table([kernel for kernel in KERNELS if tracked(kernel)])
+    table = kernels_table([kernel for kernel in discover() if tracked(kernel)])
     assert table in (ROOT / "docs" / "kernels.md").read_text(), "stale: python -m bench.numerics --write"
 
 

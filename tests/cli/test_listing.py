@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from commands import webnorm
-from testbed import KERNELS, tracked
+from testbed import tracked
 from webnorm.errors import one_line
 from webnorm.gpu.device import Device
+from webnorm.kernels.headers.library import discover
 
-OWN = [kernel for kernel in KERNELS if tracked(kernel)]
+OWN = [kernel for kernel in discover() if tracked(kernel)]
 
 
 def listed(arguments: list[str], folder: Path) -> list[dict[str, Any]]:
@@ -41,7 +42,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def test_every_kernel_is_listed_once(columns: int, terminal: Callable[[int], None], tmp_path: Path) -> None:
     terminal(columns)
     lines = re.sub(r"\x1b\[[\d;]*m", "", webnorm(["list"], tmp_path).stdout).splitlines()
-    assert len(lines) <= 40 and max(map(len, lines)) <= columns
+    assert len(lines) <= 80 and max(map(len, lines)) <= columns
     names = [line.split()[0] for line in lines if line.startswith("  ") and line[2:3] not in " ("]
     assert {kernel.name for kernel in OWN} <= {*names}
     if columns >= 80:
@@ -74,14 +75,15 @@ def test_filters(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:
     assert {one["op"] for one in listed(["-o", "dh"], tmp_path)} == {
         "layer_norm_backward",
         "rms_norm_backward",
+        "modulated_norm_backward",
     }
     names = [one["kernel"] for one in listed(["welford*", "rms_norm/naive"], tmp_path)]
     assert names == ["welford", "welford_subgroup", "naive"]
     assert "unknown kernel 'welfrod'; did you mean 'welford'" in mistake(["list", "welfrod"])
-    output = mistake(["list", "tiles", "--op", "rms_norm"])
-    assert "'tiles' is for layer_norm_backward, rms_norm_backward, not for rms_norm" in output
-    assert "kernel 'til*' is for layer_norm_backward, rms_norm_backward, not for rms_norm" in mistake(
-        ["list", "til*", "--op", "rms_norm"]
+    output = mistake(["list", "one_dispatch", "--op", "rms_norm"])
+    assert "'one_dispatch' is for layer_norm_backward, rms_norm_backward, not for rms_norm" in output
+    assert "kernel 'one_d*' is for layer_norm_backward, rms_norm_backward, not for rms_norm" in mistake(
+        ["list", "one_d*", "--op", "rms_norm"]
     )
     assert "rms_norm has no option dh" in mistake(["list", "--op", "rms_norm", "-o", "dh"])
 

@@ -408,12 +408,16 @@ def options_of(op: Op) -> st.SearchStrategy[NormOptions]:
         "weight_dtype": st.sampled_from([None, "float32", "float16", "bfloat16"]),
         "out_dtype": st.sampled_from([None, "float32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"]),
         "max_workgroups": st.sampled_from([0, 1, 4]),
+        "weight_offset": st.sampled_from([0.0, 1.0, -0.375]),
+        "rounding": st.sampled_from([None, "before_weight"]),
+        "scale_block": st.sampled_from([0, 0, 32, 64, 128]),
+        "residual_dtype": st.sampled_from([None, "float32", "float16", "bfloat16"]),
     }
     fields = {name: choices.get(name, st.booleans()) for name in op.options}
 
     def go_together(given: dict[str, Any]) -> bool:
         try:
-            op.problem(1, 1, options=NormOptions(**given))
+            op.problem(1, 4, options=NormOptions(**given))
         except WebnormError:
             return False
         return True
@@ -430,7 +434,9 @@ def test_any_shape_any_values_and_any_options(data: st.DataObject, device: Devic
     float8 = (options.out_dtype or "").startswith("float8")
     problem = NormProblem(
         rows=data.draw(st.integers(1, 70), "rows that the defaults are for"),
-        cols=data.draw(st.one_of(st.integers(1, 80), st.integers(1, 1300)), "cols"),
+        # Blocks need a multiple of four columns.
+        cols=data.draw(st.one_of(st.integers(1, 80), st.integers(1, 1300)), "cols")
+        * (4 if options.scale_block else 1),
         dtype=data.draw(st.sampled_from(["float32", "float16", "bfloat16"]), "dtype"),
         options=options,
         scale=data.draw(st.floats(1e-3, 1e3), "scale") if float8 else 1.0,

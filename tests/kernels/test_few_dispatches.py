@@ -25,6 +25,7 @@ OPTIONS = (
     ("weight=false", "bias"),
     ("weight=false", "bias=false", "dh"),
     ("zero_centered_weight", "weight_dtype=float32"),
+    ("weight_offset=-0.375",),
 )
 # The maxima of workgroups. They take turns over shapes and types.
 CAPS = (0, 1, 5)

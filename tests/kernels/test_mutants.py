@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant("a long loop that repeats a step", "lib/sweep.wgsl", "let j = first + {{ k }}u;", "let j = first;", ("streaming",)),
     Mutant("the copy leaves its last elements", "copy/copy.wgsl", "< end)", "< end - 1u)", ("copy",)),
     *(replace(Mutant(*mutant), hard="options") for mutant in (
-        ("weight without + 1", LOADS, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '"" if zero_centered_weight'),
+        ("weight without its offset", LOADS, 'if tensor.name == "weight" and weight_offset else ""', 'if false else ""'),
         ("the wrong residual slot", ROW, 'load_residual(row, j, thread)" ~', 'load_x(row, j, thread)" ~'),
         ("no bias of the projection", ROW, '" + load_residual_bias(j, thread)" if', '"" if'),
         ("h not rounded before it is normalized", ROW, '"round_float16(h)" if', '"h" if'),
@@ -206,7 +206,7 @@ MUTANTS = (
         ("no mean of g", GRADIENT_ROW, '{{ " + level" if has_mean }}', "", BACKWARD[:1]),
         ("no mean of g in columns", COLUMNS, '{{ " - mean_g" ~ k if has_mean }}', "", BACKWARD[2:]),
         ("dx without rstd", GRADIENT_ROW, "g{{ j }} * rstd + (", "g{{ j }} + (", BACKWARD[:1]),
-        ("weight without + 1 in a gradient", LOADS, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '"" if zero_centered_weight', BACKWARD[:1]),
+        ("weight without its offset in a gradient", LOADS, 'if tensor.name == "weight" and weight_offset else ""', 'if false else ""', BACKWARD[:1]),
         ("dh forgotten", GRADIENT_ROW, '" + dh" ~ j if has_dh', '"" if has_dh', BACKWARD[:1]),
         ("dh forgotten in columns", COLUMNS, '" + dh" ~ k if has_dh', '"" if has_dh', BACKWARD[1:2]),
         ("the saved mean's second word not used", GRADIENT_ROW, '" - mean) * rstd - low_rstd"', '" - mean) * rstd"', BACKWARD[:1]),

@@ -31,7 +31,7 @@ def weights(smallest: float) -> Any:
 
 
 def write_model(path: Path, **external: Any) -> Path:
-    """Write a model of two LayerNorms, of which one has a channel with a tiny weight."""
+    """Write a model of two LayerNorms; one has a channel with a tiny weight."""
     graph = Graph(x=[4, COLS])
     value = "x"
     for name, smallest in (("plain", 1.0), ("outlier", 1e-3)):

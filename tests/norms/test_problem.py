@@ -105,6 +105,16 @@ def test_foreign_json(foreign: dict[str, Any]) -> None:
         (["max_workgroups=3", "max_workgroups=4"], "option max_workgroups is 3 and 4; expected one of them"),
         (["out_dtype=int8", "bias", "out_dtype=float16"], "option out_dtype is int8 and float16"),
         (["weight=false", "zero_centered_weight"], "zero_centered_weight is True, but there is no weight"),
+        (["weight=false", "weight_offset=2"], "weight_offset is 2.0, but there is no weight; pass a weight"),
+        (
+            ["zero_centered_weight", "weight_offset=2"],
+            "weight_offset is 2.0 and zero_centered_weight is True",
+        ),
+        (["residual_dtype=int8"], "residual_dtype 'int8' is a type of y alone: option out_dtype=int8"),
+        (["scale_block=16"], "scale_block is 16; expected 32, 64, 128, or 0 for a scale per row"),
+        (["rounding=after"], "unknown rounding 'after'"),
+        (["weight_offset=nan"], "option weight_offset is 'nan'; expected a number"),
+        (["weight_offset=1e20"], "weight_offset is 1e+20; expected a number from -1.8e+19 to 1.8e+19"),
         (["max_workgroups=٣"], "option max_workgroups is '٣'; expected a whole number"),
     ],
 )

@@ -16,7 +16,8 @@ from webnorm.files.atomic import shipped
 from webnorm.gpu.device import Device
 from webnorm.op.built_op import BuiltOp
 from webnorm.op.op import OpSource
-from webnorm.op.registry import OPS, load_ops
+from webnorm.op.packaged_ops import PackagedOps
+from webnorm.op.registry import OPS
 
 DOUBLED = Path(__file__).with_name("doubled")
 PACKAGE = Path(sys.modules["webnorm"].__file__ or "").parent
@@ -66,7 +67,23 @@ def test_a_packaged_op_is_built_like_one_of_a_user(name: str, tmp_path: Path) ->
 
 
 def test_the_loader_finds_the_ops_of_every_folder() -> None:
-    assert [op.name for op in load_ops("webnorm.ops")] == [*OPS]
+    ops = PackagedOps("webnorm.ops")
+    folders = sorted(one.parent.name for one in (PACKAGE / "ops").glob("*/op.py"))
+    defined = [name for name in folders if name not in ("copy", "norms")]
+    assert [*ops] == [op.name for op in ops.values()] == [*(op.name for op in ops.listed), *defined]
+    assert [*ops] == [*OPS]
+
+
+def test_an_op_of_define_op_is_imported_when_it_is_asked_for() -> None:
+    probe = (
+        "import sys; from webnorm.op.registry import OPS, computing_ops\n"
+        "assert 'softmax' in OPS and 'softmax' in computing_ops() and 'sotfmax' not in OPS\n"
+        "print(*(name for name in OPS if f'webnorm.ops.{name}.op' in sys.modules))\n"
+        "OPS['softmax']\n"
+        "print(*(name for name in OPS if f'webnorm.ops.{name}.op' in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["copy", "copy", "softmax"]
 
 
 def test_without_the_norms_the_lab_works_for_the_copy(tree: Path, device: Device) -> None:

@@ -54,7 +54,13 @@ MUTANTS = (
     KernelMutant(
         "bias left out", REGISTERS, '"bias", kind, j) if bias', '"bias", kind, j) if dim == 0', FAST
     ),
-    KernelMutant("weight of the first step", REGISTERS, "name ~ j if early", 'name ~ "0" if early', FAST),
+    KernelMutant(
+        "weight of the first step",
+        REGISTERS,
+        'name ~ j if early_parameters else load_parameter(name, kind, "i" ~ j)',
+        'name ~ "0" if early_parameters else load_parameter(name, kind, "i0")',
+        FAST,
+    ),
     KernelMutant(
         "one step too few",
         REGISTERS,

@@ -52,7 +52,7 @@ def test_the_gradient_equals_differences(norm: str, activation: str | None) -> N
     names = [name for name, array in inputs.items() if array is not None]
     found = modulated_norm_backward(
         **inputs, dy=dy, dh=None, residual=None, gate=None, eps=1e-3, norm=norm, activation=activation,
-        rows=ROWS,
+        rows=ROWS, dtype="float32",
     )  # fmt: skip
     expected = gradients(
         lambda arrays: float((answer(arrays, norm=norm, activation=activation) * dy).sum()), inputs, names
@@ -77,7 +77,7 @@ def test_a_gate_divides_the_gradient_of_h() -> None:
     spread = np.repeat(gate[:, None], ROWS, axis=1).reshape(residual.shape)
     found = modulated_norm_backward(
         **{**given, "x": inputs["x"] + spread * residual}, dy=dy, dh=dh, eps=1e-3, norm="layer_norm",
-        activation="silu", rows=ROWS,
+        activation="silu", rows=ROWS, dtype="float32",
     )  # fmt: skip
     names = ["x", "residual", "gate", *OPTIONAL]
     expected = gradients(loss, given, names)

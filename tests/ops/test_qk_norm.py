@@ -106,7 +106,7 @@ def test_the_gradient_is_that_of_the_reference(norm: str, options: tuple[str, ..
 
 
 def gradient_of(name: str, answers: Any, options: tuple[str, ...], shape: tuple[int, ...]) -> Array:
-    """Return the gradient of an input of qk_norm; that of a gap is 0."""
+    """Return the gradient of an input of qk_norm, which is 0 in gaps."""
     found = answers[f"d{name}"].value
     if name not in ("q", "k"):
         return np.asarray(found)

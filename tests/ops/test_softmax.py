@@ -148,5 +148,10 @@ def test_a_users_folder_takes_the_place_of_softmax(tmp_path: Path) -> None:
     done = commands.webnorm(["check", *words, "--json", "-"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert {one["kernel"] for one in json.loads(done.stdout)["results"]} == {"naive"}
+    # The same worker forgets the user's op for a command without it.
+    (tmp_path / "other").mkdir()
+    words = ["check", "--op", "softmax", "--case", "softmax-hidden-rows"]
+    done = commands.webnorm(words, tmp_path / "other")
+    assert done.returncode == 0, done.stdout
     done = commands.webnorm(["new-op", "layer_norm"], tmp_path)
     assert done.returncode == 2 and "NAME is 'layer_norm', an op of webnorm" in done.stderr

@@ -100,7 +100,7 @@ const arrayOf = (dtype) => storage.encode(new Float64Array(), dtype).constructor
 const typed = (bytes, dtype) => new (arrayOf(dtype))(bytes.slice().buffer);
 
 export function dataBytes({ shape, dtype }, rows, cols) {
-  const sizes = shape.map((size) => ({ rows, cols })[size] ?? size);
+  const sizes = shape.map((size) => runtime.evaluate(size, { rows, cols }));
   return sizes.reduce((product, size) => product * size, arrayOf(dtype).BYTES_PER_ELEMENT);
 }
 

@@ -50,23 +50,38 @@ class Export:
 # The limit of a package's code, gzipped. It keeps a package a negligible part of an app.
 MOST_CODE_BYTES = 16_100
 COVERING = (
-    Export("layer_norm", (61, 768), "float16"),
+    Export("layer_norm", (61, 768), "float16", ("rounding=before_weight",)),
     Export("layer_norm", (1023,), "float32", ("residual", "residual_bias", "return_stats")),
     Export("layer_norm", (70,), "bfloat16", ("out_dtype=float8_e4m3fn", "weight_dtype=float32"), 16.0),
     Export("layer_norm", (3,), "float16", ("out_dtype=int8", "weight=false")),
+    Export("layer_norm", (68, 256), "float16", ("out_dtype=int8", "scale_block=32")),
+    Export("rms_norm", (260,), "float32", ("out_dtype=int8", "scale_block=128")),
     Export("layer_norm", (1025,), "bfloat16", ("weight=false", "bias=false")),
     # float32 rows of this length have shaders with 1024 invocations.
     Export(
         "layer_norm",
         (4099,),
         "float32",
-        ("bias=false", "zero_centered_weight", "max_workgroups=3", "out_dtype=float8_e5m2", "residual"),
+        (
+            "bias=false",
+            "zero_centered_weight",
+            "max_workgroups=3",
+            "out_dtype=float8_e5m2",
+            "residual",
+            "residual_dtype=bfloat16",
+        ),
     ),
-    Export("rms_norm", (768,), "float32", ("zero_centered_weight", "max_workgroups=3")),
+    Export("rms_norm", (768,), "float32", ("weight_offset=-0.375", "max_workgroups=3")),
     Export("rms_norm", (199,), "float16", ("residual", "out_dtype=float8_e5m2", "weight=false")),
-    Export("rms_norm", (1, 1023), "bfloat16", ("bias=true", "weight_dtype=float32", "return_stats")),
+    Export(
+        "rms_norm",
+        (1, 1023),
+        "bfloat16",
+        ("bias=true", "weight_dtype=float32", "return_stats", "rounding=before_weight"),
+    ),
     # Sums of three bfloat16 are so close to a tie that rounding twice gives another result.
     Export("rms_norm", (1021,), "bfloat16", ("residual", "residual_bias", "out_dtype=int8")),
+    Export("rms_norm", (66,), "float16", ("residual", "residual_dtype=float32")),
     Export("layer_norm_backward", (61, 257), "float32", ("max_workgroups=3",)),
     Export("layer_norm_backward", (199,), "float16", ("saved_stats", "dh", "residual_bias", "weight=false")),
     Export(
@@ -75,7 +90,7 @@ COVERING = (
         "bfloat16",
         ("bias=false", "zero_centered_weight", "weight_dtype=float32"),
     ),
-    Export("rms_norm_backward", (768,), "float32", ("zero_centered_weight",)),
+    Export("rms_norm_backward", (768,), "float32", ("weight_offset=-0.375",)),
     Export("rms_norm_backward", (511,), "bfloat16", ("bias=true", "saved_stats", "dh")),
     Export(
         "rms_norm_backward",

@@ -664,8 +664,8 @@ MISTAKES = {
     "export it",
     "layer_norm --cols 64 --out out --kernel copy": "kernel copy computes copy; expected one of layer_norm",
     "layer_norm --cols 64 --out out --option dh": "layer_norm has no option dh; its options are weight, "
-    "bias, zero_centered_weight, weight_dtype, residual, residual_bias, return_stats, out_dtype, "
-    "max_workgroups",
+    "bias, zero_centered_weight, weight_offset, rounding, weight_dtype, residual, residual_dtype, "
+    "residual_bias, return_stats, out_dtype, scale_block, max_workgroups",
     "--lab layer_norm --out out": "--lab cannot be combined with OP: the lab contains every op and kernel",
     "layer_norm --cols 8 --out out --submit https://a.example": "--submit needs --lab: only the "
     "lab's page can send results",

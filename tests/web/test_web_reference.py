@@ -326,7 +326,7 @@ def with_h(op: Op, problem: NormProblem, arrays: Mapping[str, Array]) -> Iterato
     yield dict(arrays)
     if problem.options.residual:
         h = reference.add_residual(arrays) * (1.0 + 1e-3)
-        yield {**arrays, "h": h.astype(DTYPES[problem.dtype])}
+        yield {**arrays, "h": h.astype(DTYPES[problem.input_dtype])}
 
 
 def assert_same_answers(
@@ -700,7 +700,8 @@ def test_numbers_have_the_same_text(page: Page) -> None:
     ]
     every += [
         NormOptions(zero_centered_weight=True, max_workgroups=3),
-        NormOptions(weight_dtype="float32", dh=True),
+        NormOptions(weight_dtype="float32", dh=True, weight_offset=-0.375),
+        NormOptions(weight_offset=2.0),
     ]
     given = [["format", "optionsText", asdict(options)] for options in every]
     assert page.call(*given) == [str(options) for options in every]

@@ -15,7 +15,7 @@ from webnorm.errors import WebnormError
 from webnorm.files import atomic
 from webnorm.op.op import OpSource
 from webnorm.op.op_folders import load_op_of_source
-from webnorm.op.registry import user_ops
+from webnorm.op.registry import unregister_others, user_ops
 
 _PATTERNS = ("*.py", "*.wgsl", "*.toml", "lib/**/*.wgsl")
 # The limit for all files of one op's folder.
@@ -61,7 +61,8 @@ class Parcel:
     content: bytes = field(repr=False)
 
     def opened(self) -> Any:
-        """Load the ops and return the object; WebnormError if an op cannot be loaded."""
+        """Load these ops and no others, and return the object; WebnormError if an op cannot be loaded."""
+        unregister_others(op.source.name for op in self.ops)
         for op in self.ops:
             op.load()
         return pickle.loads(self.content)

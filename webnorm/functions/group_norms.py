@@ -300,7 +300,7 @@ def _share(momentum: float) -> float:
 
 
 def _update(running: dict[str, Array], x: Array, share: float) -> None:
-    """Move running statistics in place towards those of x (N, C, elements of a channel)."""
+    """Move running statistics in place towards the statistics of x (N, C, elements of a channel)."""
     wide = x.astype(np.float64)
     with np.errstate(all="ignore"):
         unbiased = x.shape[2] / np.float64(x.shape[2] - 1)

@@ -86,7 +86,7 @@ def _from_onnx(path: Path, names: Collection[str]) -> Iterator[tuple[str, Array]
 
 
 def _tensors(graph: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parameters of a graph by name, and those of its subgraphs."""
+    """Yield the parameters of a graph by name, also in its subgraphs."""
     yield from ((tensor.name, tensor) for tensor in graph.initializer)
     for node in graph.node:
         for attribute in node.attribute:

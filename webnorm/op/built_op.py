@@ -36,9 +36,9 @@ from webnorm.op.op import (
 )
 from webnorm.op.op_types import options_type, problem_type
 from webnorm.op.options import Options
+from webnorm.op.packaged_ops import OP_FILE
 from webnorm.op.partial_reads import wholly_read
 from webnorm.op.problem import Problem
-from webnorm.op.registry import OP_FILE
 
 # Sizes of the problems on which the reference is tested when an op is loaded.
 TRIED_SIZES = (3, 4)

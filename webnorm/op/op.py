@@ -102,7 +102,7 @@ class Tensor:
     access
         "read" for inputs, "read_write" for outputs.
     shape
-        A number, or an expression of the problem's sizes, for each dimension.
+        A number, or an expression of the problem's sizes and of options that are counts, for each dimension.
     batched
         True if the first dimension is the size that may be cut.
     storage
@@ -146,8 +146,8 @@ class Tensor:
 
     @property
     def wide(self) -> bool:
-        """True if `inner_shape` depends on the problem's sizes."""
-        return not all(isinstance(size, int) for size in self.inner_shape)
+        """True if a dimension of `inner_shape` is one of the problem's sizes."""
+        return any(isinstance(size, str) and size.isidentifier() for size in self.inner_shape)
 
     def inner(self, problem: Problem) -> int:
         """Return the number of elements of `inner_shape`."""
@@ -189,7 +189,9 @@ def _evaluator(text: str) -> Callable[[Mapping[str, int]], int]:
 
 
 def _dimension(size: str | int, problem: Problem) -> int:
-    return size if isinstance(size, int) else _evaluator(size)(problem.counts)
+    if isinstance(size, int):
+        return size
+    return int(getattr(problem, size)) if size in problem.SIZES else _evaluator(size)(problem.counts)
 
 
 class UnsupportedProblem(WebnormError):

@@ -15,8 +15,8 @@ from webnorm.op.built_op import BuiltOp, located
 from webnorm.op.definition import OpDefinition, check_free
 from webnorm.op.op import Op, OpSource
 from webnorm.op.op_trial import try_folder
+from webnorm.op.packaged_ops import OP_FILE
 from webnorm.op.registry import (
-    OP_FILE,
     OPS,
     is_op_folder,
     note_broken,

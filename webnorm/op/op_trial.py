@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from webnorm.errors import WebnormError, sentence
-from webnorm.op.registry import OP_FILE
+from webnorm.op.packaged_ops import OP_FILE
 
 # Limits of the child: processor time and waiting time in seconds, and bytes of memory. Most of the memory is
 # NumPy's address space.

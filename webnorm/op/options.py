@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral
@@ -46,8 +47,8 @@ def refuse_kinds(one: Any) -> None:
 class Options:
     """The base class of an op's options, and the options of an op without any.
 
-    A subclass is a frozen dataclass with a field for each option: a flag (bool), a count (int), or a choice
-    (str | None). It sets these class attributes:
+    A subclass is a frozen dataclass with a field for each option: a flag (bool), a count (int), a number
+    (float), or a choice (str | None). It sets these class attributes:
 
     - STORAGE_OF_TENSORS: the options whose value is the storage type of a tensor; None is the problem's own
       type
@@ -91,21 +92,7 @@ class Options:
             name, _, text = pair.partition("=")
             if name not in known:
                 raise unknown_option(name, known, self.VALUES)
-            if isinstance(known[name], bool):
-                if text not in ("", "true", "false"):
-                    raise WebnormError(f"option {name} is {text!r}; expected true or false")
-                value: Any = text != "false"
-            elif not text:
-                raise WebnormError(f"option {name} needs a value: {name}=VALUE")
-            elif isinstance(known[name], int):
-                # int() accepts digits of every script.
-                if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
-                    raise WebnormError(
-                        f"option {name} is {text!r}; expected a whole number of {_MOST_DIGITS} digits at most"
-                    )
-                value = int(text)
-            else:
-                value = text
+            value = _value_of(name, text, known[name])
             if values.setdefault(name, value) != value:
                 both = " and ".join(str(one).lower() for one in (values[name], value))
                 raise WebnormError(f"option {name} is {both}; expected one of them")
@@ -129,8 +116,35 @@ class Options:
             if isinstance(value, bool):
                 words.append(field.name if value else f"no {field.name}")
             else:
-                words.append(f"{field.name}={value}")
+                text = repr(value).removesuffix(".0") if isinstance(value, float) else value
+                words.append(f"{field.name}={text}")
         return ", ".join(words)
+
+
+def _value_of(name: str, text: str, default: object) -> Any:
+    """Return the value of an option from its text, in the type of its default."""
+    if isinstance(default, bool):
+        if text not in ("", "true", "false"):
+            raise WebnormError(f"option {name} is {text!r}; expected true or false")
+        return text != "false"
+    if not text:
+        raise WebnormError(f"option {name} needs a value: {name}=VALUE")
+    if isinstance(default, int):
+        # int() accepts digits of every script.
+        if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
+            raise WebnormError(
+                f"option {name} is {text!r}; expected a whole number of {_MOST_DIGITS} digits at most"
+            )
+        return int(text)
+    if isinstance(default, float):
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise WebnormError(f"option {name} is {text!r}; expected a number")
+        return value
+    return text
 
 
 def unknown_option(

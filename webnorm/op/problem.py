@@ -140,8 +140,9 @@ class Problem:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The sizes and flags by name, for expressions. A flag is 0 or 1."""
-        return {**self.sizes, **{name: int(getattr(self.options, name)) for name in self.options.flags()}}
+        """The sizes, and the options that are flags or counts, by name, for expressions. A flag is 0 or 1."""
+        options = {name: int(value) for name, value in vars(self.options).items() if isinstance(value, int)}
+        return {**options, **self.sizes}
 
     @property
     def scalars(self) -> dict[str, float]:

@@ -14,7 +14,7 @@ from webnorm.op.built_op import BuiltOp, all_options, small_problem
 from webnorm.op.corpus import problems
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Op, Task, UnsupportedProblem
-from webnorm.op.registry import OP_FILE
+from webnorm.op.packaged_ops import OP_FILE
 
 _SIZES = (1, 3, 8)
 

@@ -2,59 +2,42 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
-from importlib import resources
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from webnorm.errors import WebnormError, unknown
 from webnorm.op.op import Op
 from webnorm.op.options import Options, unknown_option
+from webnorm.op.packaged_ops import OP_FILE, PackagedOps
 from webnorm.op.problem import Problem
 
 # The package whose folders are webnorm's own ops.
 _OWN = "webnorm.ops"
-# The file that defines the op of a folder.
-OP_FILE = "op.py"
-
-
-def load_ops(package: str) -> Iterator[Op]:
-    """Yield the ops of a package's folders: the OPS of each `op.py`, then the ops of `define_op`."""
-    defined: list[ModuleType] = []
-    for folder in sorted(resources.files(package).iterdir(), key=lambda one: one.name):
-        if folder.is_dir() and folder.joinpath(OP_FILE).is_file():
-            module = importlib.import_module(f"{package}.{folder.name}.op")
-            if hasattr(module, "OPS"):
-                yield from module.OPS
-            else:
-                defined.append(module)
-    if defined:
-        from webnorm.op.built_op import packaged_op_of
-
-        yield from map(packaged_op_of, defined)
 
 
 class _Registry(Mapping[str, Op]):
     """The ops by name, loaded on first use. A user's op takes the place of a packaged one of its name."""
 
     def __getitem__(self, name: str) -> Op:
-        return _users[name] if name in _users else _loaded()[name]
+        return _users[name] if name in _users else _packaged()[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in _users or name in _packaged()
 
     def __iter__(self) -> Iterator[str]:
-        yield from _loaded()
-        yield from (name for name in _users if name not in _loaded())
+        yield from _packaged()
+        yield from (name for name in _users if name not in _packaged())
 
     def __len__(self) -> int:
-        return len(_loaded().keys() | _users.keys())
+        return len(_packaged().keys() | _users.keys())
 
 
 @cache
-def _loaded() -> Mapping[str, Op]:
-    return {op.name: op for op in load_ops(_OWN)}
+def _packaged() -> PackagedOps:
+    return PackagedOps(_OWN)
 
 
 OPS: Mapping[str, Op] = _Registry()
@@ -71,7 +54,7 @@ def register(op: Op) -> None:
     WebnormError
         webnorm has an op of this name that cannot be replaced, or another folder has one.
     """
-    if op.name in _loaded() and _loaded()[op.name].source is None:
+    if any(op.name == one.name for one in _packaged().listed):
         raise WebnormError(f"{_folder(op)}: {op.name} is an op of webnorm; rename the folder")
     known = _users.get(op.name)
     if known is not None and _folder(known) != _folder(op):
@@ -88,6 +71,12 @@ def unregister(name: str) -> None:
     _users.pop(name, None)
     _broken.pop(name, None)
     _clear_caches()
+
+
+def unregister_others(names: Iterable[str]) -> None:
+    """Remove the user ops that have none of these names, such as the ops of an earlier task."""
+    for name in _users.keys() - {*names}:
+        unregister(name)
 
 
 def _clear_caches() -> None:
@@ -149,13 +138,13 @@ def op_named(name: str) -> Op:
 
 def packaged_op(name: str) -> Op:
     """Return the op of that name that comes with webnorm, even if a user's op has the same name."""
-    return _loaded()[name]
+    return _packaged()[name]
 
 
 @cache
 def copy_op() -> Op:
     """Return the copy op, next to which the others are timed."""
-    return next(op for op in OPS.values() if op.is_copy)
+    return next(op for op in _packaged().listed if op.is_copy)
 
 
 def as_copy_problem(problem: Problem) -> Problem:
@@ -166,12 +155,13 @@ def as_copy_problem(problem: Problem) -> Problem:
 @cache
 def computing_ops() -> tuple[str, ...]:
     """Return the names of all ops but the copy."""
-    return tuple(name for name, op in OPS.items() if not op.is_copy)
+    return tuple(name for name in OPS if name not in not_computing())
 
 
 def not_computing() -> dict[str, str]:
     """Return the reasons why the other ops are not `computing_ops`."""
-    return {name: "only measures what a norm is compared with" for name, op in OPS.items() if op.is_copy}
+    copies = (op.name for op in _packaged().listed if op.is_copy)
+    return dict.fromkeys(copies, "only measures what a norm is compared with")
 
 
 @cache
@@ -186,15 +176,20 @@ def default_op() -> Op:
 
 
 def distributions() -> tuple[str, ...]:
-    """Return the names of all distributions, except those of packaged ops, which users' ops have too."""
-    kinds = (op.problem_type for op in OPS.values() if op.source is None or op.is_users)
+    """Return the names of all distributions, except the ones of packaged ops: users' ops have them too."""
+    kinds = (op.problem_type for op in (*_packaged().listed, *_users.values()))
     return tuple(dict.fromkeys(name for kind in kinds for name in kind.DISTRIBUTIONS))
 
 
-def option_words() -> list[str]:
-    """Return the values of --option: the options of all ops, except those with a flag of their own."""
+def listed_option_words() -> list[str]:
+    """Return the values of --option that help lists: of all ops but the packaged ops of `define_op`."""
+    return option_words((*(op.name for op in _packaged().listed), *_users))
+
+
+def option_words(ops: Iterable[str]) -> list[str]:
+    """Return the values of --option for some ops, except the options with a flag of their own."""
     found: dict[str, None] = {}
-    for kind in _options_types():
+    for kind in dict.fromkeys(type(OPS[name].defaults) for name in ops):
         for field in fields(kind):
             if isinstance(field.default, bool):
                 word = f"{field.name}=false" if field.default else field.name
@@ -239,7 +234,9 @@ def flag_names(op: Op) -> Mapping[str, str]:
     A flag with the name of a tensor of these options becomes `has_NAME`.
     """
     kind = type(op.defaults)
-    tensors = {tensor.name for one in OPS.values() if type(one.defaults) is kind for tensor in one.tensors}
+    # Each op of `define_op` has an options type of its own.
+    ops = (op, *(one for one in _packaged().listed if type(one.defaults) is kind))
+    tensors = {tensor.name for one in ops for tensor in one.tensors}
     return {f"has_{name}" if name in tensors else name: name for name in kind.flags()}
 
 

@@ -12,6 +12,23 @@
 // rows_per_workgroup = [1, 2, 4, 8, 16]
 // subgroups = [true, false]
 // [default]
+// threads_per_row = [
+//     ["software", [["cols <= 256", 4], ["cols <= 1024", 16], ["cols <= 2048", 32], ["cols <= 4096", 64], ["cols <= 16384", 256], 512]],
+//     ["itemsize == 2", [
+//         ["cols <= 512", 32],
+//         ["cols <= 1024", 64],
+//         ["cols <= 2560", 128],
+//         ["cols <= 12288", "min(256, max_invocations)"],
+//         ["cols <= 24576", "min(512, max_invocations)"],
+//         "min(1024, max_invocations)",
+//     ]],
+//     ["cols <= 256", 32],
+//     ["cols <= 1024", 128],
+//     ["cols <= 2048", 256],
+//     ["cols <= 16384", "min(512, max_invocations)"],
+//     "min(1024, max_invocations)",
+// ]
+// words = "is_layout_channels_first and itemsize == 2 and cols % 8 == 0 and cols > 16384 and not has_residual and not software"
 // vector_width = [
 //     ["cols % 4 > 0 or not (is_layout_channels_first or channels // groups % 4 == 0)", 1],
 //     ["itemsize == 2 and is_layout_channels_first and cols % 8 == 0", 8],

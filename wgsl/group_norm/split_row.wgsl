@@ -1,7 +1,7 @@
 // /// webnorm
 // summary = "Splits a group into parts over many workgroups; a second dispatch joins their statistics and normalizes."
 // differs = "For few long groups: one workgroup per group, as in registers, would leave most of the adapter idle. Reads x twice, the second time from cache if x fits."
-// preference = "3 if not software and batch * groups < 1024 and cols >= 16384 else 0"
+// preference = "0 if software else (3 if cols * itemsize > 81920 or (batch * groups < 128 and cols >= 16384) else 0)"
 // layout = "row_in_parts"
 // [tune]
 // vector_width = [4, 8, 1]
@@ -10,16 +10,11 @@
 // [default]
 // vector_width = [
 //     ["cols % 4 > 0 or not (is_layout_channels_first or channels // groups % 4 == 0)", 1],
-//     ["itemsize == 2 and is_layout_channels_first and cols % 8 == 0 and part_steps % 2 == 0", 8],
 //     4,
 // ]
 // backwards = "not software"
-// part_steps = [
-//     ["software", [["span <= 256", 2], ["span <= 1024", 8], 16]],
-//     ["batch * groups * cols >= 33554432", 16],
-//     ["batch * groups * cols >= 16777216", 8],
-//     4,
-// ]
+// threads_per_row = "32 if software else min(128, max_invocations)"
+// part_steps = [["software", [["span <= 256", 2], ["span <= 1024", 8], 16]], 8]
 // [derive]
 // has_mean = 1
 // # Whether all elements of a part have the same channel.

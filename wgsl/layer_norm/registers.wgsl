@@ -24,7 +24,7 @@
 // rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0)"
 // why = "vector_width 8 needs float16 or bfloat16 (16 bytes per access) and a multiple of eight columns"
 // [[require]]
-// rule = "vector_width != 2 or (itemsize == 2 and out_itemsize == 2)"
+// rule = "vector_width != 2 or (itemsize == 2 and input_itemsize == 2 and out_itemsize == 2)"
 // why = "vector_width 2 needs float16 or bfloat16 (one word per access)"
 // [[require]]
 // rule = "vector_width != 2 or cols % 2 == 0 or rows_per_workgroup % 2 == 0"

@@ -12,7 +12,7 @@
 // subgroups = [true, false]
 // [default]
 // threads_per_row = [
-//     ["software and has_subgroups and 128 < span <= 32768", 32],
+//     ["software and (scale_block or (has_subgroups and 128 < span <= 32768))", 32],
 //     ["software", 1],
 //     "min(512, max_invocations)",
 // ]

@@ -10,7 +10,7 @@
 // rows_per_workgroup = [1, 2, 4, 8, 16]
 // vector_width = [4, 1]
 // [default]
-// threads_per_row = [["software", [["cols <= 65536", 8], 1024]], ["cols <= 256", 32], ["cols <= 2048", 128], 256]
+// threads_per_row = [["software", [["cols <= 65536", "max(8, scale_block // 4)"], 1024]], ["cols <= 256", 32], ["cols <= 2048", 128], 256]
 // rows_per_workgroup = "1 if software or threads_per_row > 32 else 4"
 // [derive]
 // subgroups = 1

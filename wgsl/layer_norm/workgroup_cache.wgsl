@@ -19,7 +19,7 @@
 // sweep = "min(steps, 15000)"
 // held_steps = "min(held, steps)"
 // reductions = "16 * (1 + capped) * (threads_per_row // (4 if subgroups else 1) + 1)"
-// cached_steps = "min(steps - held_steps, max(workgroup_storage - reductions, 0) // (4 * itemsize * threads_per_row))"
+// cached_steps = "min(steps - held_steps, max(workgroup_storage - reductions, 0) // (4 * input_itemsize * threads_per_row))"
 // [accuracy]
 // serial_terms = "steps"
 // ///

@@ -17,6 +17,6 @@
 {#- The Vec of step j from an access in its storage format. -#}
 {% macro unpacked_step(name, raw, j) -%}
 {% set tensor = tensors | selectattr("name", "eq", name) | first -%}
-{% set is_vec = whole and tensor.dtype == "float32" and not (name == "weight" and zero_centered_weight) -%}
+{% set is_vec = whole and tensor.dtype == "float32" and not (name == "weight" and weight_offset) -%}
 {{ raw if is_vec else name ~ "_of(" ~ raw ~ ", " ~ j ~ ", thread)" }}
 {%- endmacro %}

@@ -64,6 +64,11 @@ atomic<u32>
 {#- In SwiftShader's pack2x16float a NaN or an infinity corrupts the other half. A single element of h may be NaN or
     infinite. In y and dx whole rows are, unless a parameter was. -#}
 {% set by_halves = software or has_residual %}
+{#- The storage type of the norm's input, for ops that have no other than x's. -#}
+{% set input_dtype = input_dtype if input_dtype is defined else dtype %}
+{#- Whether the shader rounds values to float16 that it goes on computing with. -#}
+{% set early_dtypes = [dtype, product_dtype] if rounds_before_weight is defined and rounds_before_weight else [] %}
+{% set rounds_float16 = "float16" in early_dtypes or (input_dtype == "float16" and has_residual) %}
 {#- Text that converts a chunk to vec4<f32>, and back. -#}
 {% macro decoded(dtype, raw) -%}
 {% set function = "unpack2x16float" if dtype == "float16" and lanes == 2 else "decode_" ~ dtype -%}
@@ -72,4 +77,8 @@ atomic<u32>
 {% macro encoded(dtype, value) -%}
 {% set function = "pack2x16float" if dtype == "float16" and lanes == 2 and not by_halves else "encode_" ~ dtype -%}
 {{ value if dtype == "float32" else function ~ "(" ~ value ~ ")" }}
+{%- endmacro %}
+{#- Text: a Vec rounded to a storage type. -#}
+{% macro rounded_to(dtype, value) -%}
+{{ "round_float16(" ~ value ~ ")" if dtype == "float16" else (value if dtype == "float32" else decoded(dtype, encoded(dtype, value))) }}
 {%- endmacro %}

@@ -1,6 +1,6 @@
 {#- Conversions between chunks and vec4<f32>, for each storage type of the problem. They round to nearest even. WGSL
     leaves the rounding of pack2x16float to the implementation, and its result beyond float16's range. -#}
-{% from "lib/dtype.wgsl" import lanes, by_halves with context %}
+{% from "lib/dtype.wgsl" import lanes, by_halves, rounds_float16 with context %}
 {% set dtypes = tensors | map(attribute="dtype") | unique | list %}
 {% if "float16" in dtypes %}
 {% if lanes == 2 %}
@@ -35,7 +35,7 @@ fn encode_float16(value: vec4<f32>) -> vec2<u32> {
 {% endif %}
 
 {% endif %}
-{% if dtype == "float16" and has_residual %}
+{% if rounds_float16 %}
 // Rounds to nearest even. NVIDIA's compiler would replace unpack2x16float(pack2x16float(value)) by the value.
 {% set vec = "vec" ~ lanes %}
 fn round_float16(value: {{ vec }}<f32>) -> {{ vec }}<f32> {

@@ -15,16 +15,16 @@
 {{ decoded(tensor.dtype, "select(" ~ raw ~ ".xy, " ~ raw ~ ".zw, j % 2u == 1u)" if in_pairs(tensor) else raw) }}
 {%- endmacro %}
 {#- The end of a function that returns the Vec of step j from the access `raw`, or from text for it. -#}
-{% macro return_step(tensor, access, plus_one) %}
-{% if whole and not plus_one and unpacked(tensor, "raw") == "raw" %}
+{% macro return_step(tensor, access, plus_offset) %}
+{% if whole and not plus_offset and unpacked(tensor, "raw") == "raw" %}
     return {{ access }};
 {% else %}
     let raw = {{ access }};
-    return {{ where_live(unpacked(tensor, "raw") ~ plus_one, "Vec()", "j") }};
+    return {{ where_live(unpacked(tensor, "raw") ~ plus_offset, "Vec()", "j") }};
 {% endif %}
 {% endmacro %}
 {% for tensor in tensors if tensor.access == "read" and tensor.wide %}
-{% set plus_one = " + 1.0" if tensor.name == "weight" and zero_centered_weight else "" %}
+{% set plus_offset = (" - " ~ -weight_offset if weight_offset < 0.0 else " + " ~ weight_offset) if tensor.name == "weight" and weight_offset else "" %}
 {% if tensor.batched %}
 {% if (prefetch is defined and prefetch) or (parked is defined and parked) or (words is defined and words) %}
 // An access in its storage format, and step j of it.
@@ -52,7 +52,7 @@ fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
     let word = {{ tensor.buffer }}[{{ at ~ "u + " if at }}inside(j, thread)];
     let before = {{ tensor.buffer }}[{{ at ~ "u + " if at }}max(inside(j, thread), 1u) - 1u];
     let value = {{ decoded(tensor.dtype, "select(word, (before >> 16u) | (word << 16u), row_shift == 1u)") }};
-    return where_live(value{{ plus_one }}, Vec(), j, thread);
+    return where_live(value{{ plus_offset }}, Vec(), j, thread);
 }
 
 {% else %}
@@ -74,7 +74,7 @@ fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
     {{ tally("parameter_reads", "live_count(j, thread)") }}
     let at = min(columns(j, thread), vec{{ lanes }}(COLS - 1u));
     let value = Vec({% for c in components %}{{ tensor.name }}_at(at.{{ c }}){{ ", " if not loop.last }}{% endfor %});
-    return where_live(value{{ plus_one }}, Vec(), j, thread);
+    return where_live(value{{ plus_offset }}, Vec(), j, thread);
 }
 
 {% endif %}
@@ -88,13 +88,13 @@ fn fetch_{{ tensor.name }}(j: u32, thread: u32) -> {{ storage(tensor) }} {
 }
 
 fn {{ tensor.name }}_of(raw: {{ storage(tensor) }}, j: u32, thread: u32) -> Vec {
-    return {{ where_live(unpacked(tensor, "raw") ~ plus_one, "Vec()", "j") }};
+    return {{ where_live(unpacked(tensor, "raw") ~ plus_offset, "Vec()", "j") }};
 }
 
 {% endif %}
 fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
     {{ tally("parameter_reads", "live_count(j, thread)") }}
-{{ return_step(tensor, tensor.buffer ~ "[" ~ at ~ inside(tensor) ~ "]", plus_one) }}
+{{ return_step(tensor, tensor.buffer ~ "[" ~ at ~ inside(tensor) ~ "]", plus_offset) }}
 }
 
 {% endif %}

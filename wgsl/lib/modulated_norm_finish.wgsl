@@ -1,5 +1,5 @@
 {#- The last passes of a modulated norm's gradient: the gradients of gate and residual, which need the stored dx, then the
-    sums over blocks, which give the gradients of scale, shift and gate, then those of weight and bias. -#}
+    sums over blocks, which give the gradients of scale, shift and gate, then the gradients of weight and bias. -#}
 {% from "lib/op_gradient.wgsl" import record_sums with context %}
 {% from "lib/modulated_norm_gradient.wgsl" import sum_names, suffix with context %}
 {% from "lib/dtype.wgsl" import lanes, components with context %}

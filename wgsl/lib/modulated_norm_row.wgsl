@@ -59,8 +59,23 @@ fn load_pair(row: u32, j: u32, thread: u32) -> mat2x4<f32> {
     );
 }
 
+// The scale and the shift of steps j and j + 1.
+struct Scales {
+    scale: mat2x4<f32>,
+    shift: mat2x4<f32>,
+}
+
+fn load_scales(row: u32, j: u32, thread: u32) -> Scales {
+    let at = element_of(row, 8u * pair_inside(j, thread));
+    var scales: Scales;
+{% for name in ["scale", "shift"] if name in tensors | map(attribute="name") | list %}
+    scales.{{ name }} = load8_{{ name }}(at);
+{% endfor %}
+    return scales;
+}
+
 // Writes steps j and j + 1 of the row.
-fn store_pair(row: u32, row_exists: bool, j: u32, thread: u32, h: mat2x4<f32>, low: Vec, high: Vec) {
+fn store_pair(row: u32, row_exists: bool, j: u32, thread: u32, h: mat2x4<f32>, low: Vec, high: Vec, scales: Scales) {
     if (!row_exists || !live(j, thread)) {
         return;
     }
@@ -68,12 +83,9 @@ fn store_pair(row: u32, row_exists: bool, j: u32, thread: u32, h: mat2x4<f32>, l
 {% for name in ["weight", "bias"] if name in tensors | map(attribute="name") | list %}
     let {{ name }} = load8_{{ name }}(c);
 {% endfor %}
-{% for name in ["scale", "shift"] if name in tensors | map(attribute="name") | list %}
-    let {{ name }} = load8_{{ name }}(element_of(row, c));
-{% endfor %}
 {% for k, half in [(0, "low"), (1, "high")] %}
     let n{{ k }} = {{ half }}{{ " * weight[" ~ k ~ "]" if has_weight }}{{ " + bias[" ~ k ~ "]" if has_bias }};
-    let u{{ k }} = n{{ k }}{{ " * (1.0 + scale[" ~ k ~ "])" if has_scale }}{{ " + shift[" ~ k ~ "]" if has_shift }};
+    let u{{ k }} = n{{ k }}{{ " * (1.0 + scales.scale[" ~ k ~ "])" if has_scale }}{{ " + scales.shift[" ~ k ~ "]" if has_shift }};
 {% endfor %}
     store8_y(row * COLS + c, mat2x4<f32>({{ "activated(u0), activated(u1)" if activation else "u0, u1" }}));
 {% if has_residual %}

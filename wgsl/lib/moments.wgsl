@@ -10,7 +10,7 @@
     another, and then `low` would be correct in only one of them. -#}
 {% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
-{% from "lib/dtype.wgsl" import lanes, shifted, last_access with context %}
+{% from "lib/dtype.wgsl" import lanes, shifted, last_access, input_dtype with context %}
 {% from "lib/direct.wgsl" import load_input, total, where_live with context %}
 {#- `early_sums`: the sums of a gradient, which are reduced together with the row's, see `held_moments`. -#}
 {% macro moment_reductions(early_sums=false) %}
@@ -22,7 +22,7 @@ const SCALE = {{ 0.5 ** k }};
 
 // The median, which is never a single outlier. Values that mask a column are replaced, because differences overflow.
 fn middle_of(a: f32, b: f32, c: f32) -> f32 {
-{% if dtype == "float16" %}
+{% if input_dtype == "float16" %}
     return max(min(a, b), min(max(a, b), c));
 {% else %}
     let value = max(min(a, b), min(max(a, b), c));
@@ -30,11 +30,11 @@ fn middle_of(a: f32, b: f32, c: f32) -> f32 {
 {% endif %}
 }
 
-// The sum and the sum of squares of `count` values, moved by a distance.{{ " Squares beyond float32's range stay infinite." if dtype != "float16" }}
+// The sum and the sum of squares of `count` values, moved by a distance.{{ " Squares beyond float32's range stay infinite." if input_dtype != "float16" }}
 fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
     let sum = fma(count, by, sums.x);
     let squares = sums.y + by * (sums.x + sum);
-    return vec2(sum, {{ "squares" if dtype == "float16" else "select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38)" }});
+    return vec2(sum, {{ "squares" if input_dtype == "float16" else "select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38)" }});
 }
 
 {{ row_reduction("sum_x", "vec2<f32>" if early_sums else "f32") }}
@@ -152,7 +152,7 @@ middle_of(
     let scaled_mean = Vec(mean * SCALE);
 {{ sums_of_held(held, again, kept, "scaled_mean") }}
     let sums = sum_deviations(vec2({{ total("sum") }}, {{ total("squares") }}), place, lane, subgroup_size);
-{{ statistics_of_sums(dtype != "float32") }}
+{{ statistics_of_sums(input_dtype != "float32") }}
 {% elif has_mean %}
     let row_pivot = {{ row_pivot }};
     let pivot = {{ own_pivot(held) }};
@@ -168,7 +168,7 @@ middle_of(
 {% endif %}
 {% endmacro %}
 {% macro mean_of_held(held, row_pivot) %}
-{% if dtype == "float32" %}
+{% if input_dtype == "float32" %}
     let row_pivot = {{ row_pivot }};
     var column_sum = Vec();
 {% for j in range(steps) %}
@@ -199,7 +199,7 @@ middle_of(
 {#- After `held_moments`: first once per row, then each step normalized. For a step without a kept difference, the distance
     from the pivot is not computed again: drivers would contract it with `offset`, which subtracts an unrounded mean. -#}
 {% macro held_scale(kept) %}
-{% if has_mean and twice and dtype != "float32" %}
+{% if has_mean and twice and input_dtype != "float32" %}
     let gain = select(rstd / SCALE, 0.0, alike);
     let offset = select(-low * rstd, 0.0, alike);
 {% elif has_mean %}

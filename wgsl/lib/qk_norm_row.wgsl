@@ -1,4 +1,4 @@
-{#- The rows of qk_norm: the heads of all queries, then those of all keys. -#}
+{#- The rows of qk_norm: the heads of all queries, then the heads of all keys. -#}
 {% from "lib/dtype.wgsl" import lanes with context %}
 {% from "lib/qk_norm_access.wgsl" import by_kind, load_x with context %}
 {% include "lib/op_row.wgsl" %}

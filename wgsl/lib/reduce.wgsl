@@ -47,13 +47,17 @@ fn subgroup_greatest(bits: u32) -> u32 {
 }
 
 {% endmacro %}
-{#- Defines `fn name(own, place, lane, subgroup_size)`. `merge` is "sum", or a commutative function of two values. -#}
-{% macro row_reduction(name, type, merge="sum") %}
+{#- Defines `fn name(own, place, lane, subgroup_size)`. `merge` is "sum", or a commutative function of two values.
+    `block`: a power of two that divides the row's invocations; neighbours of that number are reduced, as often as you
+    like. -#}
+{% macro row_reduction(name, type, merge="sum", block=none) %}
 {% set partials = name ~ "_partials" %}
+{% set across = threads_per_row if block is none else block %}
+{% set count = "THREADS" if block is none else block ~ "u" %}
 {% set size = workgroup_size // smallest_subgroup %}
 {% set set = "turn * " ~ size ~ "u + " if looped else "" %}
-{% set uneven = subgroups and 1024 % threads_per_row %}
-{% if threads_per_row > smallest_subgroup %}
+{% set uneven = subgroups and 1024 % across %}
+{% if across > smallest_subgroup %}
 var<workgroup> {{ partials }}: array<{{ type }}, {{ 2 * size if looped else size }}>;
 
 {% endif %}
@@ -65,24 +69,26 @@ fn {{ name }}(own: {{ type }}, place: u32, lane: u32, subgroup_size: u32) -> {{ 
 {% if uneven %}
 {{ uneven_reduction(merge, type, partials, set) }}
 {% elif subgroups %}
-    {{ across_lanes(merge, "subgroup_size", threads_per_row) }}
-{% if threads_per_row > smallest_subgroup %}
-    if (subgroup_size < THREADS) {
+    {{ across_lanes(merge, "subgroup_size", across) }}
+{% if across > smallest_subgroup %}
+    if (subgroup_size < {{ count }}) {
+{{ "        workgroupBarrier();  // after the reads of the last call" if block is not none }}
         if (lane == 0u) { {{ partials }}[{{ set }}place / subgroup_size] = value; }
         workgroupBarrier();
-        let count = THREADS / subgroup_size;
-        let first = place / THREADS * count;
+        let count = {{ count }} / subgroup_size;
+        let first = place / {{ count }} * count;
         value = {{ partials }}[{{ set }}first + lane % count];
         for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
             value = {{ merged(merge, "value", partials ~ "[" ~ set ~ "first + i]") }};
         }
         let lanes = min(count, subgroup_size);
-        {{ across_lanes(merge, "lanes", threads_per_row // smallest_subgroup) | indent(4) }}
+        {{ across_lanes(merge, "lanes", across // smallest_subgroup) | indent(4) }}
     }
 {% endif %}
-{% elif threads_per_row > 1 %}
-{% set levels = [threads_per_row, threads_per_row // 8, threads_per_row // 64, threads_per_row // 512] %}
-    let first = place - place % THREADS;
+{% elif across > 1 %}
+{% set levels = [across, across // 8, across // 64, across // 512] %}
+    let first = place - place % {{ count }};
+{{ "    workgroupBarrier();  // after the reads of the last call" if block is not none }}
     {{ partials }}[{{ set }}place] = value;
     workgroupBarrier();
 {% for level in levels if level > 8 %}

@@ -2,7 +2,7 @@
     `{% call sweep_row() %} body that uses j and h {% endcall %}`.
 
     A long row takes several steps per iteration. Steps past the last are dead: their columns do not exist. -#}
-{% from "lib/dtype.wgsl" import decoded, encoded, chunk_type with context %}
+{% from "lib/dtype.wgsl" import decoded, encoded, chunk_type, input_dtype with context %}
 {% from "lib/direct.wgsl" import unroll, load_input with context %}
 {% macro sweep(begin=0) %}
 {% if unroll == 1 %}
@@ -29,7 +29,7 @@
 {% macro row_cache() %}
 {% if cached %}
 // Steps of the row in workgroup memory; each invocation uses only its own.
-var<workgroup> row_cache: array<{{ chunk_type(dtype) }}, {{ cached * workgroup_size }}>;
+var<workgroup> row_cache: array<{{ chunk_type(input_dtype) }}, {{ cached * workgroup_size }}>;
 {% endif %}
 {% endmacro %}
 {% macro keep_row() %}
@@ -37,11 +37,11 @@ var<workgroup> row_cache: array<{{ chunk_type(dtype) }}, {{ cached * workgroup_s
     let held{{ k }} = {{ load_input }}(row, {{ k }}u, thread);
 {% endfor %}
 {% for k in range(0 if cache_loops else cached) %}
-    row_cache[{{ k * workgroup_size }}u + place] = {{ encoded(dtype, load_input ~ "(row, " ~ (held + k) ~ "u, thread)") }};
+    row_cache[{{ k * workgroup_size }}u + place] = {{ encoded(input_dtype, load_input ~ "(row, " ~ (held + k) ~ "u, thread)") }};
 {% endfor %}
 {% if cache_loops %}
     for (var k = 0u; k < {{ cached }}u; k++) {
-        row_cache[k * {{ workgroup_size }}u + place] = {{ encoded(dtype, load_input ~ "(row, " ~ held ~ "u + k, thread)") }};
+        row_cache[k * {{ workgroup_size }}u + place] = {{ encoded(input_dtype, load_input ~ "(row, " ~ held ~ "u + k, thread)") }};
     }
 {% endif %}
 {% endmacro %}
@@ -51,7 +51,7 @@ var<workgroup> row_cache: array<{{ chunk_type(dtype) }}, {{ cached * workgroup_s
 {% for k in range(held if cache_loops else held + cached) %}
     {
         let j = {{ k }}u;
-        let h = {{ "held" ~ k if k < held else decoded(dtype, "row_cache[" ~ (k - held) * workgroup_size ~ "u + place]") }};
+        let h = {{ "held" ~ k if k < held else decoded(input_dtype, "row_cache[" ~ (k - held) * workgroup_size ~ "u + place]") }};
 {{ body }}
 {{ now_and_then if k % 16 == 15 }}
     }
@@ -59,7 +59,7 @@ var<workgroup> row_cache: array<{{ chunk_type(dtype) }}, {{ cached * workgroup_s
 {% if cache_loops %}
     for (var k = 0u; k < {{ cached }}u; k++) {
         let j = {{ held }}u + k;
-        let h = {{ decoded(dtype, "row_cache[k * " ~ workgroup_size ~ "u + place]") }};
+        let h = {{ decoded(input_dtype, "row_cache[k * " ~ workgroup_size ~ "u + place]") }};
 {{ body }}
 {{ now_and_then }}
     }

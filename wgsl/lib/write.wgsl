@@ -3,13 +3,28 @@
 {% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/direct.wgsl" import unpacked_step with context %}
 {% from "lib/looped.wgsl" import looped with context %}
-{% from "lib/dtype.wgsl" import step, shifted, in_pairs, joins_words, encoded with context %}
+{% from "lib/dtype.wgsl" import step, shifted, in_pairs, joins_words, encoded, rounded_to with context %}
 {% set edges = ("turn * " ~ rows_per_workgroup ~ "u + " if looped else "") ~ "place / THREADS" %}
 {% macro affine(normalized, j) -%}
-{{ "affine(" ~ normalized ~ ", " ~ j ~ ", thread)" if has_weight or has_bias else normalized }}
+{{ "affine(" ~ normalized ~ ", " ~ j ~ ", thread)" if has_weight or has_bias or rounds_before_weight else normalized }}
+{%- endmacro %}
+{#- Text: y from the texts of a normalized Vec, the weight and the bias. With the option `rounding`, every operation
+    rounds its result. -#}
+{% macro scaled(normalized, weight, bias) -%}
+{% if not rounds_before_weight -%}
+{{ normalized }}{{ " * " ~ weight if has_weight }}{{ " + " ~ bias if has_bias }}
+{%- else -%}
+{% set product = rounded_to(dtype, normalized) -%}
+{% set product = rounded_to(product_dtype, product ~ " * " ~ weight) if has_weight else product -%}
+{{ rounded_to(product_dtype, product ~ " + " ~ bias) if has_bias else product }}
+{%- endif %}
 {%- endmacro %}
 {% set tracks_amax = out_dtype in ("float8_e4m3fn", "float8_e5m2") %}
-{% set scaling = " * row_scale" if row_scaled else (" * params.scale" if tracks_amax else "") %}
+{% set scaling = " * row_scale" if row_scaled else (" * block_scale" if scale_block else (" * params.scale" if tracks_amax else "")) %}
+{#- Text: the factor of a block, which the invocations of the block compute together. -#}
+{% macro scale_of_block(y, j) -%}
+scale_of_block(row, row_exists, {{ j }}, {{ y }}, thread, place, lane, subgroup_size)
+{%- endmacro %}
 {#- int8: a scale that maps the row's largest value to 127. A row of zeros gets the scale for 2^-100. -#}
 {% macro choose_row_scale() %}
     let row_largest = bitcast<f32>(max(greatest_of_row(largest, place, lane, subgroup_size), 0x0d800000u));
@@ -59,14 +74,21 @@
     {% endcall %}
 {{ choose_row_scale() }}
 {% endif %}
+{% if scale_block %}
+    var block_scale = 1.0;
+{% endif %}
 {% endmacro %}
-{#- At each step: the store of h, and for float8 the largest |y|. The arguments are text. -#}
+{#- At each step: the store of h, for float8 the largest |y|, and for int8 in blocks the block's scale. The arguments are
+    text. -#}
 {% macro write_extras(j="j", h="h", y_value="y_value") %}
 {% if has_residual %}
         store_h(row, row_exists, {{ j }}, thread, {{ h }});
 {% endif %}
 {% if tracks_amax %}
         largest = max(largest, greatest({{ y_value }}, {{ j }}, thread));
+{% endif %}
+{% if scale_block %}
+        block_scale = {{ scale_of_block(y_value, j) }};
 {% endif %}
 {% endmacro %}
 {#- After the loop: for float8 the largest |y| of all rows. -#}
@@ -123,11 +145,15 @@
 {#- `{% call(j) write_registers() %} the text of step j normalized {% endcall %}` writes the row from registers h0, h1, ... -#}
 {% macro write_registers() %}
 {{ write_stats() }}
+{% set own_y = "unscaled" if scale_block else "y" %}
 {% for j in range(steps) %}
 {% if parameters_first is defined and parameters_first %}
-    let y{{ j }} = ({{ caller(j) | trim }}){{ " * " ~ fetched_parameter("weight", j) if has_weight }}{{ " + " ~ fetched_parameter("bias", j) if has_bias }};
+    let {{ own_y }}{{ j }} = {{ scaled("(" ~ (caller(j) | trim) ~ ")", fetched_parameter("weight", j) if has_weight, fetched_parameter("bias", j) if has_bias) }};
 {% else %}
-    let y{{ j }} = {{ affine(caller(j) | trim, step(j)) }};
+    let {{ own_y }}{{ j }} = {{ affine(caller(j) | trim, step(j)) }};
+{% endif %}
+{% if scale_block %}
+    let y{{ j }} = {{ own_y ~ j }} * {{ scale_of_block(own_y ~ j, step(j)) }};
 {% endif %}
 {% endfor %}
 {% if row_scaled or tracks_amax %}
@@ -138,6 +164,6 @@
 {{ choose_row_scale() if row_scaled else raise_amax() }}
 {% endif %}
 {% for tensor in tensors if tensor.name in ("h", "y") %}
-{{ store_steps(tensor, scaling if tensor.name == "y" else "") }}
+{{ store_steps(tensor, scaling if tensor.name == "y" and not scale_block else "") }}
 {% endfor %}
 {% endmacro %}

@@ -9,14 +9,38 @@
 // threads_per_row = [4, 8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
 // vector_width = [4, 8, 1]
 // rows_per_workgroup = [1, 2, 4, 8, 16]
+// scales_first = [false, true]
 // sweeps = [1, 2]
 // subgroups = [true, false]
 // [default]
-// rows_per_workgroup = [["software", [["span > 256", 1], 4]], ["threads_per_row > 32", 1], 4]
+// threads_per_row = [
+//     ["software", [["cols <= 256", 4], ["cols <= 1024", 16], ["cols <= 2048", 32], ["cols <= 4096", 64], ["cols <= 16384", 256], 512]],
+//     ["itemsize == 2", [
+//         ["cols <= 1152", 32],
+//         ["cols <= 1536", 64],
+//         ["cols <= 2304 and has_subgroups", 96],
+//         ["cols <= 3072", 128],
+//         ["cols <= 4608 and has_subgroups", 192],
+//         ["cols <= 6144", "min(256, max_invocations)"],
+//         ["cols <= 16384", "min(512, max_invocations)"],
+//         "min(1024, max_invocations)",
+//     ]],
+//     ["cols <= 256", 32],
+//     ["cols <= 1024", 128],
+//     ["cols <= 2048", "min(256, max_invocations)"],
+//     ["cols <= 32768", "min(512, max_invocations)"],
+//     "min(1024, max_invocations)",
+// ]
+// rows_per_workgroup = [["software", [["span > 256", 1], 4]], ["threads_per_row > 32", 1], ["itemsize == 2", 2], 4]
+// sweeps = "2 if has_mean and not software else 1"
 // vector_width = [["cols % 4 > 0", 1], ["cols % 8 > 0 or itemsize == 4", 4], 8]
+// scales_first = "vector_width == 8"
 // subgroups = "has_subgroups"
 // [derive]
 // packed = 0
+// [[require]]
+// rule = "not scales_first or vector_width == 8"
+// why = "scales_first needs vector_width 8"
 // [[require]]
 // rule = "cols % vector_width == 0"
 // why = "rows must begin at multiples of vector_width elements"
@@ -41,6 +65,12 @@
 
 {{ moment_reductions() }}
 {% macro held(j) -%}h{{ j }}{%- endmacro %}
+{% set pairs = vector_width == 8 %}
+{% macro load_all_scales() %}
+{% for j in range(0, steps, 2) %}
+    let scales{{ j }} = load_scales(row, {{ j }}u, thread);
+{% endfor %}
+{% endmacro %}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
@@ -48,28 +78,26 @@ fn main(
 ) {
     {% call each_row() %}
 
-{% if vector_width == 8 %}
-{% for j in range(0, steps, 2) %}
+{% for j in range(0, steps, 2 if pairs else 1) %}
+{% if pairs %}
     let pair{{ j }} = load_pair(row, {{ j }}u, thread);
     let h{{ j }} = pair{{ j }}[0];
     let h{{ j + 1 }} = pair{{ j }}[1];
-{% endfor %}
 {% else %}
-{% for j in range(steps) %}
     let h{{ j }} = load_row(row, {{ j }}u, thread);
-{% endfor %}
 {% endif %}
+{% endfor %}
+{{ load_all_scales() if scales_first }}
 {{ held_moments(held, held, steps, "pivot_of(row)") }}
 {{ held_scale(steps) }}
-{% if vector_width == 8 %}
-{% for j in range(0, steps, 2) %}
-    store_pair(row, row_exists, {{ j }}u, thread, pair{{ j }}, {{ held_normalized(j, steps, held) }}, {{ held_normalized(j + 1, steps, held) }});
-{% endfor %}
+{{ load_all_scales() if pairs and not scales_first }}
+{% for j in range(0, steps, 2 if pairs else 1) %}
+{% if pairs %}
+    store_pair(row, row_exists, {{ j }}u, thread, pair{{ j }}, {{ held_normalized(j, steps, held) }}, {{ held_normalized(j + 1, steps, held) }}, scales{{ j }});
 {% else %}
-{% for j in range(steps) %}
     store_row(row, row_exists, {{ j }}u, thread, h{{ j }}, {{ held_normalized(j, steps, held) }});
-{% endfor %}
 {% endif %}
+{% endfor %}
 
     {% endcall %}
 }

@@ -263,7 +263,7 @@ fn {{ name }}(
 
 var<workgroup> finish_sums: array<f32, {{ finish_columns * finish_records }}>;
 
-// {{ finish_records }} invocations share the records of a column. Sets of heads have a weight: first those of the queries.
+// {{ finish_records }} invocations share the records of a column. Sets of heads have a weight: first the heads of the queries.
 @compute @workgroup_size({{ finish_columns * finish_records }})
 fn finish(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,

@@ -86,6 +86,18 @@ def _axes(given: Given) -> Sequence[str]:
     return sorted({f"{axis}=" for kernel in kernels for axis in kernel.tune})
 
 
+def _options(given: Given) -> Sequence[str]:
+    """Return the options of the given op, or of all ops."""
+    from webnorm.errors import WebnormError
+    from webnorm.op.registry import OPS, option_words
+    from webnorm.op.selection import select_names
+
+    try:
+        return option_words(select_names(given.get("op") or "all", OPS, "op"))
+    except WebnormError:
+        return option_words(OPS)
+
+
 def _cases() -> Sequence[str]:
     from webnorm.op.corpus import fixed_cases
 
@@ -104,7 +116,7 @@ _BASELINES = _listed("webnorm.lab.report.baselines:baseline_names")
 _FEW: dict[str, tuple[str | None, Values]] = {
     "op": (None, _OPS),
     "--op": (None, _OPS),
-    "--option": (None, _listed("webnorm.op.registry:option_words")),
+    "--option": (None, _listed("webnorm.op.registry:listed_option_words")),
     "--dtype": ("bfloat16", _listed("webnorm.op.dtypes:STORAGE")),
     "--backend": ("dawn", _listed("webnorm.gpu.backend_names:BACKENDS")),
     "--target": ("browser", _listed("webnorm.kernels.rendering.render:TARGETS")),
@@ -113,7 +125,7 @@ _FEW: dict[str, tuple[str | None, Values]] = {
     "--format": ("github", _listed("webnorm.lab.report.history.formats:FORMATS")),
 }
 _COMPLETED: dict[str, Values] = {
-    **{name: values for name, (_, values) in _FEW.items()},
+    **{name: values for name, (_, values) in _FEW.items() if name != "--option"},
     "kept": _BASELINES,
     "--case": _cases,
     "--save": _BASELINES,
@@ -130,6 +142,7 @@ _NARROWED: dict[str, Callable[[Given], Sequence[str]]] = {
     "--diff": _kernels_and_auto,
     "--from": _sources,
     "--constant": _axes,
+    "--option": _options,
 }
 
 

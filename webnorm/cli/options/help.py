@@ -274,13 +274,21 @@ def _heading(param: Any) -> str:
     return " ".join(filter(None, (", ".join(sorted(names, key=len)), param.metavar)))
 
 
+# The words before a list of values, for options that also have other values.
+_LISTS = {
+    "op": "Built-in ops",
+    "--op": "Built-in ops",
+    "--option": "Choices for layer_norm, rms_norm and their gradients",
+}
+
+
 def _meaning(param: Any, verb: str) -> str:
     """Return the help of an option: its text, further values, default and conflicts."""
     text = param.help or ""
     values = completion.unnamed(long_name(param), text)
     if values:
         # N stands for a number, as in max_workgroups=N.
-        one_of = "Built-in ops" if long_name(param) in ("op", "--op") else "Choices"
+        one_of = _LISTS.get(long_name(param), "Choices")
         text += f" {one_of}: {', '.join(f'{one}N' if one.endswith('=') else one for one in values)}."
     default = param.default
     if param.show_default and default is not None and default is not False:

@@ -93,7 +93,8 @@ Option = Annotated[
     typer.Option(
         "--option",
         "-o",
-        help="Set an option of the op, as NAME or NAME=VALUE. Repeatable.",
+        help="Set an option of the op, as NAME or NAME=VALUE. Repeatable. For an unknown NAME, the command "
+        "prints the op's options.",
     ),
 ]
 Scale = Annotated[float, typer.Option(help="Multiply y by X before rounding it to a float8 type.")]

@@ -95,7 +95,8 @@ def new_op(
     """The new op computes a softmax. Change the reference in op.py first, and then the kernel."""
     from webnorm.files.atomic import unwritable, write_text
     from webnorm.op.definition import check_free
-    from webnorm.op.registry import OP_FILE, OPS
+    from webnorm.op.packaged_ops import OP_FILE
+    from webnorm.op.registry import OPS
 
     check_free(name, "NAME")
     # A folder can take the place of an op that has an op.py itself, such as softmax.

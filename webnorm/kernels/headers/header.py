@@ -94,7 +94,8 @@ def merge_layout(header: Table, layout: Table) -> dict[str, Any]:
 
     The header's axes and derived constants replace the layout's of the same name, and its passes replace
     passes with the same entry point. Its passes and scratch buffers come before the layout's, its rules after
-    them. Derived constants are sorted by dependency.
+    them. Derived constants are sorted by dependency. Layouts have one more table than headers: `otherwise`
+    contains the values of names for ops that do not have them.
     """
     # If a name is an axis in one file and derived in the other, the header decides.
     fixed, free = header.get("derive", {}).keys(), header.get("tune", {}).keys()
@@ -105,6 +106,7 @@ def merge_layout(header: Table, layout: Table) -> dict[str, Any]:
         left = {name: given[name] for name in given if name not in dropped.get(table, ())}
         whole[table] = left | header.get(table, {})
     whole["derive"] = _in_order(whole["derive"])
+    whole["otherwise"] = {**layout.get("otherwise", {}), **header.get("otherwise", {})}
     for table, name in (("pass", "entry_point"), ("scratch", "name")):
         entries = header.get(table, [])
         taken = [entry.get(name) for entry in entries]
@@ -308,6 +310,7 @@ class _Header(TomlFields):
     ) -> None:
         super().__init__(path, start, toml)
         self.kernel_path, self.plain = kernel_path, plain
+        self.otherwise: Mapping[str, int] = {}
         self.check_keys(self.table, _KEYS if plain is None else {*_KEYS, *_PLAIN_KEYS}, "header")
         if plain is not None:
             self.table = {**self.table, **self._keys_from_text(plain)}
@@ -386,6 +389,10 @@ class _Header(TomlFields):
     def kernel(self, op_name: str) -> Kernel:
         """Return the kernel for an op."""
         op = self.op = OPS[op_name]
+        defined = {*names_of(op), *self.mapping("tune"), *self.mapping("derive")}
+        self.otherwise = {
+            name: value for name, value in self.mapping("otherwise").items() if name not in defined
+        }
         tune = {name: self.axis(name, values) for name, values in self.mapping("tune").items()}
         # Each table adds names for the expressions of the next.
         known = [*names_of(op)]
@@ -417,6 +424,12 @@ class _Header(TomlFields):
         )
         self.require_walkable(kernel)
         return replace(kernel, features=self.all_features(kernel))
+
+    def tree(self, near: str, text: object, known: Sequence[str], index: int = 0) -> Tree:
+        """Parse an expression over known names, and names for which the layout has a value."""
+        tree = super().tree(near, text, [*known, *self.otherwise], index)
+        unknown_names = expression.names(tree) & self.otherwise.keys()
+        return expression.simplify(tree, self.otherwise) if unknown_names else tree
 
     def defaults(self, tune: Mapping[str, Sequence[int]], known: list[str]) -> dict[str, Tree]:
         """Return the default of each axis, and add the axes to the known names."""

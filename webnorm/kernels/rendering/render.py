@@ -316,6 +316,20 @@ def display_path(file: str) -> str:
     return templates.display_path(file, str(wgsl_root().resolve()))
 
 
+def _view(tensor: Tensor, problem: Problem, binding: Binding, offset: int) -> TensorView:
+    """Return the position of a tensor in a binding."""
+    return TensorView(
+        tensor.name,
+        binding.name,
+        offset,
+        tensor.access,
+        tensor.batched,
+        binding.dtype,
+        tensor.wide,
+        tensor.inner(problem),
+    )
+
+
 def _bindings(
     variant: Variant, problem: Problem, names: Mapping[str, int]
 ) -> tuple[tuple[Binding, ...], tuple[TensorView, ...]]:
@@ -344,17 +358,7 @@ def _bindings(
         )
         bindings.append(binding)
         views.extend(
-            TensorView(
-                t.name,
-                name,
-                at * binding.stride,
-                t.access,
-                t.batched,
-                binding.dtype,
-                t.wide,
-                t.inner(problem),
-            )
-            for at, t in enumerate(tensors)
+            _view(tensor, problem, binding, at * binding.stride) for at, tensor in enumerate(tensors)
         )
 
     for tensor in present:
@@ -390,7 +394,10 @@ def _sharing(
     passes = [
         one for one in kernel.passes if kernel.value(f"when of pass {one.entry_point}", one.when, known)
     ]
-    most = max(sum(one.bindings is None or name in one.bindings for name in names) for one in passes)
+    # A variant without any pass gets its error later.
+    most = max(
+        (sum(one.bindings is None or name in one.bindings for name in names) for one in passes), default=0
+    )
     return [
         tensor for tensor in present if most > MOST_BUFFERS and not tensor.batched and tensor.access == "read"
     ]

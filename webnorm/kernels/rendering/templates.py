@@ -146,7 +146,7 @@ class StorageBinding:
     ----------
     width
         The array elements per batch element, or in total if it is not `batched`. In a buffer of several
-        tensors, those of the largest one; in a scratch buffer, the floats per record.
+        tensors, the elements of the largest one; in a scratch buffer, the floats per record.
     wide
         Whether `width` depends on the problem's sizes.
     itemsize

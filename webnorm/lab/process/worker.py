@@ -34,7 +34,7 @@ from webnorm.files.atomic import unnamed
 from webnorm.gpu.backend_names import BACKEND_VARIABLE, BACKENDS
 from webnorm.lab.process.channel import Channel, ChannelClosed, ChannelSilent
 from webnorm.op.blocks import on_progress
-from webnorm.op.registry import user_ops
+from webnorm.op.registry import unregister_others, user_ops
 
 # Seconds that a child has to end by itself after its end of the channel is closed.
 _END_S = 5.0
@@ -352,8 +352,9 @@ def _packed(number: int, work: Work, job: Any, opened: tuple[str | None, str | N
 
 
 def _unpacked(packed: bytes) -> Any:
-    """Load the user ops, and return the contents of a packed message."""
+    """Load the parent's user ops and no others, and return the contents of a packed message."""
     sources, rest = pickle.loads(packed)
+    unregister_others(source.name for source in sources)
     for source in sources:
         # An op whose files have changed is reported by the jobs that use it.
         with suppress(WebnormError):

@@ -21,7 +21,7 @@ Values = Float64Array | None
 
 
 def _closed(rng: np.random.Generator, shape: tuple[int, ...]) -> Float64Array:
-    """Draw gates of which most are almost closed."""
+    """Draw gates that are almost closed, except for a few."""
     return rng.standard_normal(shape) * 4.0 - 12.0
 
 

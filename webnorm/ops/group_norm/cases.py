@@ -10,7 +10,8 @@ import numpy as np
 from webnorm.op import case
 from webnorm.op.definition import CaseDefinition
 
-Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]
+# A function of (rng, shape). Naming the generator's type here would import numpy.random with every call.
+Draw = Callable[[Any, tuple[int, ...]], Any]
 # The name of a case, its inputs, its source, its sizes and its options.
 _Row = tuple[str, Mapping[str, Draw], str, Mapping[str, int], tuple[str, ...]]
 

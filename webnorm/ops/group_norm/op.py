@@ -171,7 +171,7 @@ def _scaled(given: GroupNormInputs, deviation: Callable[[Float64Array, int], Flo
 
 
 def _regrouped(given: GroupNormInputs, channels: int, groups: int, layout: str) -> Outputs:
-    """Return the outputs if the statistics are those of other groups."""
+    """Return the outputs if other groups have the statistics."""
     x = in_groups(given.h, channels, groups, layout)
     xhat = flat(group_rows(x, given.eps).xhat.reshape(x.shape), layout)
     return given.normalized(in_groups(xhat, given.channels, given.groups, given.layout))

@@ -193,7 +193,7 @@ def _with_dx(given: GroupGradientInputs, rows: NormalizedRows, left: str) -> Out
 def _with_sums(
     given: GroupGradientInputs, rows: NormalizedRows, change: Callable[[Float64Array], Float64Array]
 ) -> Outputs:
-    """Return the outputs if the sums are those of changed terms."""
+    """Return the outputs if the sums are sums of changed terms."""
     dz = given.dz(rows)
     dx, _ = row_gradient((dz * given.factor).reshape(rows.xhat.shape), rows)
     dweight, dbias = (change(one).sum(_SUMMED) for one in (dz * rows.xhat.reshape(dz.shape), dz))

@@ -20,6 +20,7 @@ from webnorm.ops.rows import (
     activation_slope,
     activation_slope_error,
     normalized_rows,
+    rounded_sum,
     row_gradient,
     sum_error,
 )
@@ -134,13 +135,17 @@ def modulated_norm_backward(
     norm: str,
     activation: str | None,
     rows: int,
+    dtype: str,
 ) -> tuple[Float64Array, ...]:
-    """Return dx, and the gradients of the inputs that exist, in the order of the outputs."""
+    """Return dx, and the gradients of the inputs that exist, in the order of the outputs.
+
+    dresidual and dgate follow from dx as kernels store it.
+    """
     one = _terms(x, dy, scale, shift, weight, bias, eps, norm, activation, rows)
     dn = one.du * one.factor
     dx, _ = row_gradient(dn * per_column(weight, 1.0), one.found, norm == "layer_norm")
     dx = dx.reshape(x.shape) + (0.0 if dh is None else dh)
-    whole = in_rows(dx, rows)
+    whole = in_rows(rounded_sum(dx, np.zeros(1), dtype), rows)
     return (
         dx,
         *_chosen(
@@ -171,10 +176,7 @@ def allowed_error(
     rows: int,
     dtype: str,
 ) -> tuple[Float64Array, ...]:
-    """Return the errors: of normalized values and slopes in each term, and of sums.
-
-    Kernels compute dresidual and dgate from the stored dx.
-    """
+    """Return the errors: of normalized values and slopes in each term, and of sums."""
     one = _terms(x, dy, scale, shift, weight, bias, eps, norm, activation, rows)
     has_mean = norm == "layer_norm"
     weights = per_column(weight, 1.0)
@@ -185,7 +187,9 @@ def allowed_error(
     if dh is not None:
         dx = dx + in_rows(dh, rows)
         error = error + SUM_TOLERANCE * (np.abs(dx) + np.abs(in_rows(dh, rows)))
-    stored = error + np.abs(dx) * max(UNIT_ROUNDOFF, 0.0 if dtype == "float32" else finfo(dtype).eps)
+    # dx may be rounded to either neighbour in its storage type.
+    step = UNIT_ROUNDOFF if dtype == "float32" else finfo(dtype).eps
+    stored = error + np.abs(dx) * step + float(finfo(dtype).smallest_subnormal)
     added = in_rows(x if residual is None else residual, rows)
     own = np.abs(one.du) + one.du_error / GRADIENT_TOLERANCE
     scaled, terms = own * np.abs(one.factor), one.du * one.factor

@@ -14,7 +14,7 @@ from webnorm.op.op import Op, Task, UnsupportedProblem
 from webnorm.op.registry import options_of
 from webnorm.ops.copy.problem import RowProblem
 from webnorm.ops.norms.op import has_mean
-from webnorm.ops.norms.problem import NormOptions, NormProblem
+from webnorm.ops.norms.problem import BEFORE_WEIGHT, NormOptions, NormProblem
 from webnorm.ops.norms.reference import stats_of
 
 # --- values that rows are drawn from: normal, constant, and those that break formulas
@@ -258,7 +258,51 @@ _EVERYTHING = NormOptions(
 # Options one by one and all together. Rows share words, or begin at words, or begin at a vec4.
 _OPTIONS: tuple[tuple[str, str, NormOptions, float], ...] = (
     ("zero-centered", "TransformerEngine: scale by 1 + weight", NormOptions(zero_centered_weight=True), 1.0),
+    (
+        "weight-offset",
+        "an offset of weight that is neither 0 nor 1",
+        NormOptions(weight_offset=-0.375),
+        1.0,
+    ),
+    (
+        "rounded-early",
+        "transformers #29402: Llama rounds before it multiplies by weight, Gemma after it",
+        NormOptions(bias=False, rounding=BEFORE_WEIGHT),
+        1.0,
+    ),
+    (
+        "rounded-early-bias",
+        "ONNX: the second stage of LayerNormalization rounds the product and the sum",
+        NormOptions(rounding=BEFORE_WEIGHT),
+        1.0,
+    ),
+    (
+        "rounded-early-int8",
+        "the scale of a row of rounded values",
+        NormOptions(rounding=BEFORE_WEIGHT, weight_offset=1.0, out_dtype="int8"),
+        1.0,
+    ),
+    (
+        "rounded-early-wide",
+        "transformers #30236: with a float32 weight, only the normalized x is rounded",
+        NormOptions(rounding=BEFORE_WEIGHT, weight_dtype="float32", out_dtype="float32"),
+        1.0,
+    ),
     ("residual", "SkipLayerNorm: h = x + residual, given back too", NormOptions(residual=True), 1.0),
+    (
+        "residual-float32",
+        "vLLM #52104: a sum that is stored in bfloat16 changes the variance, and a float32 stream does not",
+        NormOptions(residual=True, residual_dtype="float32"),
+        1.0,
+    ),
+    (
+        "residual-bfloat16",
+        "a residual stream of a narrower type than x, or of another narrow type",
+        NormOptions(
+            residual=True, residual_bias=True, residual_dtype="bfloat16", weight_dtype="float32", bias=False
+        ),
+        1.0,
+    ),
     (
         "residual-bias",
         "SkipLayerNorm with a bias: eight buffers with the statistics",
@@ -334,6 +378,16 @@ OPTION_CASES: tuple[NormCase, ...] = (
         (5, 200),
         1e-5,
         options=NormOptions(residual=True, residual_bias=True, weight_dtype="float32"),
+    ),
+    *(
+        of_normal(
+            f"int8-blocks-{block}-{cols}",
+            "a scale for each block of columns, as dot4I8Packed wants it; the last block may be narrower",
+            (11, cols),
+            mean=20.0,
+            options=NormOptions(out_dtype="int8", scale_block=block, residual=block == 64),
+        )
+        for block, cols in ((32, 256), (32, 100), (64, 516), (128, 260), (128, 12))
     ),
     NormCase(
         "int8-zeros",

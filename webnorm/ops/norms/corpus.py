@@ -29,7 +29,7 @@ from webnorm.ops.norms.case import (
     row_scales,
     with_bad_values,
 )
-from webnorm.ops.norms.problem import NormOptions
+from webnorm.ops.norms.problem import SCALE_BLOCKS, NormOptions
 
 _CUT: tuple[tuple[ForceSplit, tuple[int, ...], str], ...] = (
     ("bindings", (61, 256), "rows cut where a device's bindings are small, which this one's are not"),
@@ -397,7 +397,7 @@ def _drawn_case(name: str, rng: np.random.Generator, op: Op, seed: int) -> NormC
     cols = _multiple(rng, round(2 ** rng.uniform(0, 14)))
     rows = _multiple(rng, max(1, min(round(2 ** rng.uniform(0, 16)), _MOST_DRAWN // cols)))
     size, mean = 10 ** rng.uniform(-3, 3), _one_of(rng, 0.0, 1.0, -1.0) * 10 ** rng.uniform(-2, 3)
-    options = _drawn_options(rng, op) if rng.random() < 0.5 else NormOptions(bias=rng.random() < 0.5)
+    options = _drawn_options(rng, op, cols) if rng.random() < 0.5 else NormOptions(bias=rng.random() < 0.5)
     stray = _one_of(rng, None, None, None, np.nan, np.inf, -np.inf)
     return NormCase(
         name,
@@ -430,15 +430,24 @@ def _one_of(rng: np.random.Generator, *choices: Any) -> Any:
     return choices[int(rng.integers(len(choices)))]
 
 
-def _drawn_options(rng: np.random.Generator, op: Op) -> NormOptions:
+def _drawn_options(rng: np.random.Generator, op: Op, cols: int) -> NormOptions:
     """Return a random choice of an op's options."""
-    chosen: dict[str, Any] = {name: rng.random() < 0.5 for name in op.options}
+    flags = [name for name in op.options if name in NormOptions.flags()]
+    chosen: dict[str, Any] = {name: rng.random() < 0.5 for name in flags}
     chosen["weight_dtype"] = _one_of(rng, None, *STORAGE)
     chosen["max_workgroups"] = _one_of(rng, 0, 0, 1, 5, 64, 1000)
+    if "residual_dtype" in op.options and chosen["residual"]:
+        chosen["residual_dtype"] = _one_of(rng, None, None, *STORAGE)
+    if "rounding" in op.options:
+        chosen["rounding"] = _one_of(rng, None, None, *NormOptions.VALUES["rounding"])
     if "out_dtype" in op.options:
         chosen["out_dtype"] = _one_of(rng, None, *FP8, "int8", *STORAGE)
+    if chosen.get("out_dtype") == "int8" and cols % 4 == 0:
+        chosen["scale_block"] = _one_of(rng, *SCALE_BLOCKS)
     if "residual" in op.options and not chosen["residual"]:
         chosen["residual_bias"] = False
     if not chosen["weight"]:
         chosen["zero_centered_weight"] = False
+    elif not chosen["zero_centered_weight"]:
+        chosen["weight_offset"] = _one_of(rng, 0.0, 0.0, 1.0, -0.625)
     return NormOptions(**chosen)

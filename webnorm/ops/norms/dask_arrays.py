@@ -24,6 +24,7 @@ from webnorm.ops.norms.resolved import (
     Given,
     NormOutput,
     ResolvedCall,
+    Rounding,
     backward_result,
     checked,
     computed,
@@ -51,9 +52,12 @@ def layer_norm(
     residual: da.Array | None = None,
     residual_bias: Array | da.Array | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
+    rounding: Rounding = None,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
+    scale_block: int = 0,
     max_workgroups: int = 0,
     kernel: str | Path | None = None,
     device: None = None,
@@ -66,14 +70,14 @@ def layer_norm(
         Array of shape `leading + normalized_shape`; float32, float16 or bfloat16. Leading dimensions may be
         unknown (nan). `normalized_shape` must lie in one chunk.
     residual : dask.array.Array, optional
-        Array of x's shape and dtype. It is rechunked to x's chunks.
+        Array of x's shape. It is rechunked to x's chunks.
     kernel : str or pathlib.Path, optional
         As for `webnorm.layer_norm`. Every process that computes blocks reads the path.
     device : None
         Each process opens its own device, which WEBNORM_ADAPTER selects.
-    normalized_shape, weight, bias, eps, residual_bias, zero_centered_weight
+    normalized_shape, weight, bias, eps, residual_bias, zero_centered_weight, weight_offset
         As for `webnorm.layer_norm`.
-    return_stats, out_dtype, scale, max_workgroups
+    rounding, return_stats, out_dtype, scale, scale_block, max_workgroups
         As for `webnorm.layer_norm`.
 
     Returns
@@ -112,9 +116,12 @@ def rms_norm(
     residual: da.Array | None = None,
     residual_bias: Array | da.Array | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
+    rounding: Rounding = None,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
+    scale_block: int = 0,
     max_workgroups: int = 0,
     kernel: str | Path | None = None,
     device: None = None,
@@ -125,9 +132,9 @@ def rms_norm(
     ----------
     x, residual, kernel, device
         As for `webnorm.dask.layer_norm`.
-    normalized_shape, weight, eps, bias, residual_bias, zero_centered_weight
+    normalized_shape, weight, eps, bias, residual_bias, zero_centered_weight, weight_offset
         As for `webnorm.rms_norm`.
-    return_stats, out_dtype, scale, max_workgroups
+    rounding, return_stats, out_dtype, scale, scale_block, max_workgroups
         As for `webnorm.rms_norm`.
 
     Returns
@@ -153,6 +160,7 @@ def layer_norm_backward(
     stats: da.Array | None = None,
     dh: da.Array | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
     bias_grad: bool = True,
     residual_bias_grad: bool = False,
     max_workgroups: int = 0,
@@ -170,7 +178,9 @@ def layer_norm_backward(
         As for `webnorm.layer_norm_backward`. dy, stats and dh are rechunked to x's chunks.
     kernel, device
         As for `webnorm.dask.layer_norm`.
-    normalized_shape, weight, eps, zero_centered_weight, bias_grad, residual_bias_grad, max_workgroups
+    normalized_shape, weight, eps, zero_centered_weight, weight_offset, bias_grad, residual_bias_grad
+        As for `webnorm.layer_norm_backward`.
+    max_workgroups
         As for `webnorm.layer_norm_backward`.
 
     Returns
@@ -196,6 +206,7 @@ def rms_norm_backward(
     stats: da.Array | None = None,
     dh: da.Array | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
     bias_grad: bool = False,
     residual_bias_grad: bool = False,
     max_workgroups: int = 0,
@@ -240,6 +251,8 @@ def _lazy(name: str, given: Given) -> dict[str, da.Array]:
     rows = x.chunks[: x.ndim - len(shape)]
     # The graph contains the checked values, since an argument may be an int of thousands of digits.
     read = {"normalized_shape": shape, "max_workgroups": problem.options.max_workgroups}
+    if "scale_block" in given:
+        read["scale_block"] = problem.options.scale_block
     records = _records(op, _arrays(resolved, given, rows), {**given, **read}, len(rows))
     found = {}
     for tensor in op.outputs(problem):

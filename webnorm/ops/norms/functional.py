@@ -22,6 +22,7 @@ from webnorm.ops.norms.resolved import (
     Given,
     NormOutput,
     Plain,
+    Rounding,
     Scaled,
     backward_result,
     computed,
@@ -104,9 +105,12 @@ def layer_norm(
     residual: AnyArray | None = None,
     residual_bias: AnyArray | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
+    rounding: Rounding = None,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
+    scale_block: int = 0,
     max_workgroups: int = 0,
     kernel: str | Path | None = None,
     device: Device | None = None,
@@ -115,7 +119,7 @@ def layer_norm(
 
     The result is y = (x - mean) / sqrt(var + eps) * weight + bias, with the biased variance. The semantics
     match torch.nn.functional.layer_norm. With `residual`, the function normalizes h = x + residual +
-    residual_bias, rounded to x's dtype. All arithmetic is float32.
+    residual_bias, rounded to residual's dtype. All arithmetic is float32.
 
     Parameters
     ----------
@@ -132,12 +136,18 @@ def layer_norm(
     eps : float, default 1e-5
         Number added to the variance, 0 or more.
     residual : numpy.ndarray or GpuArray, optional
-        Array of x's shape and dtype that is added to x first.
+        Array of x's shape that is added to x first; float32, float16 or bfloat16. `h` has its dtype.
     residual_bias : numpy.ndarray or GpuArray, optional
         Vector with the shape and dtype of `weight` that is added to h: the bias of the projection that made
         x. It requires `residual`.
     zero_centered_weight : bool, default False
-        Multiply by 1 + weight.
+        Multiply by 1 + weight. It stands for `weight_offset` 1.
+    weight_offset : float, default 0.0
+        Multiply by weight_offset + weight.
+    rounding : {"before_weight"}, optional
+        Round the normalized x to x's dtype before `weight` multiplies it, as Llama and ONNX do, and then the
+        product and the sum with bias. These have x's dtype, or float32 if the parameters have another dtype.
+        Default: round once, at the end, as torch does.
     return_stats : bool, default False
         Also return the statistics of the rows, which the backward pass accepts.
     out_dtype : str, numpy.dtype or type, optional
@@ -145,6 +155,8 @@ def layer_norm(
         y has one scale per row. Default: x's dtype.
     scale : float, default 1.0
         Factor that multiplies a float8 y before it is rounded.
+    scale_block : int, default 0
+        Number of columns that share a scale of an int8 y: 32, 64 or 128; 0 for a scale per row.
     max_workgroups : int, default 0
         Largest number of workgroups to dispatch, which leaves room for other work on the device. 0 is no
         limit.
@@ -264,9 +276,12 @@ def rms_norm(
     residual: AnyArray | None = None,
     residual_bias: AnyArray | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
+    rounding: Rounding = None,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
     scale: float = 1.0,
+    scale_block: int = 0,
     max_workgroups: int = 0,
     kernel: str | Path | None = None,
     device: Device | None = None,
@@ -291,11 +306,11 @@ def rms_norm(
         torch.
     bias : numpy.ndarray or GpuArray, optional
         Offset with the shape and dtype of `weight`, which torch.nn.functional.rms_norm does not have.
-    residual, residual_bias, zero_centered_weight : optional
+    residual, residual_bias, zero_centered_weight, weight_offset, rounding : optional
         As for `layer_norm`.
     return_stats : bool, default False
         Also return rstd = 1 / sqrt(mean(x²) + eps) of each row, as `stats` of shape `leading + (1,)`.
-    out_dtype, scale, max_workgroups, kernel, device : optional
+    out_dtype, scale, scale_block, max_workgroups, kernel, device : optional
         As for `layer_norm`.
 
     Returns
@@ -361,6 +376,7 @@ def layer_norm_backward(
     stats: AnyArray | None = None,
     dh: AnyArray | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
     bias_grad: bool = True,
     residual_bias_grad: bool = False,
     max_workgroups: int = 0,
@@ -382,7 +398,7 @@ def layer_norm_backward(
         Gradient of y, of x's shape and dtype.
     x : numpy.ndarray or GpuArray
         The array that the forward pass normalized: its x, or its `h` if it had a residual.
-    normalized_shape, weight, zero_centered_weight
+    normalized_shape, weight, zero_centered_weight, weight_offset
         As in the forward pass.
     eps : float, default 1e-5
         As in the forward pass. It is not used if you pass `stats`.
@@ -465,6 +481,7 @@ def rms_norm_backward(
     stats: AnyArray | None = None,
     dh: AnyArray | None = None,
     zero_centered_weight: bool = False,
+    weight_offset: float = 0.0,
     bias_grad: bool = False,
     residual_bias_grad: bool = False,
     max_workgroups: int = 0,
@@ -486,7 +503,7 @@ def rms_norm_backward(
         Gradient of y, of x's shape and dtype.
     x : numpy.ndarray or GpuArray
         The array that the forward pass normalized: its x, or its `h` if it had a residual.
-    normalized_shape, weight, zero_centered_weight
+    normalized_shape, weight, zero_centered_weight, weight_offset
         As in the forward pass.
     eps : float, optional
         As in the forward pass. Default: float32's machine epsilon, 2**-23.

@@ -23,6 +23,7 @@ from webnorm.ops.norms.reference import (
     add_residual,
     applied_parameters,
 )
+from webnorm.ops.norms.rounding import block_maxima, of_columns
 
 # The outputs that a mistake changes, before they are rounded to their storage types. NaN stands for undefined
 # values, such as reads past the last row.
@@ -51,7 +52,7 @@ class NormalizationInputs:
     rstd
         1 / sqrt(variance + eps) of each row (rows, 1).
     weight
-        The factor, which includes the 1 of a zero-centred weight.
+        The factor, which includes weight's offset.
     """
 
     problem: NormProblem
@@ -123,7 +124,7 @@ def rows_of(task: Task, arrays: Mapping[str, Array], x: Float64Array | None = No
     if x is None:
         x = arrays["x"].astype(np.float64)
         if problem.options.residual:
-            h = arrays["h"] if "h" in arrays else add_residual(arrays).astype(DTYPES[problem.dtype])
+            h = arrays["h"] if "h" in arrays else add_residual(arrays).astype(DTYPES[problem.input_dtype])
             x = h.astype(np.float64)
     mean = x.mean(axis=1, keepdims=True) if has_mean(task.op) else np.zeros((len(x), 1))
     d = x - mean
@@ -203,16 +204,21 @@ def _counts(rows: NormalizationInputs) -> _Named:
 def _parameters(rows: NormalizationInputs) -> _Named:
     """Yield mistakes in the weight or the bias."""
     xhat, w, b = rows.xhat, rows.weight, rows.bias
-    centred = 1.0 if rows.problem.options.zero_centered_weight else 0.0
+    offset = rows.problem.options.offset
     if w is not None:
         yield "leaves weight out", rows.scaled(xhat, None, b)
-        if centred:
-            yield "does not add 1 to weight", rows.scaled(xhat, w - 1.0, b)
+        if offset:
+            yield f"does not add {offset:g} to weight", rows.scaled(xhat, w - offset, b)
         else:
             yield "adds 1 to weight", rows.scaled(xhat, w + 1.0, b)
         yield "divides by weight", rows.scaled(xhat, 1.0 / w, b)
         yield "takes weight twice", rows.scaled(xhat, w * w, b)
         yield from _shifted(rows, "weight", w, None)
+    if rows.problem.rounds_before_weight:
+        yield "does not round the normalized x before it multiplies by weight", rows.y(xhat)
+    elif w is not None and rows.problem.dtype != "float32":
+        early = xhat.astype(DTYPES[rows.problem.dtype]).astype(np.float64)
+        yield "rounds the normalized x before it multiplies by weight", rows.y(early)
     if b is not None:
         yield "leaves bias out", rows.scaled(xhat, w, None)
         yield "subtracts bias", rows.scaled(xhat, w, -b)
@@ -220,9 +226,9 @@ def _parameters(rows: NormalizationInputs) -> _Named:
         yield from _shifted(rows, "bias", None, b)
     if w is not None and b is not None:
         yield "leaves weight and bias out", xhat
-        yield "takes weight for bias", rows.scaled(xhat, w, w - centred)
-        yield "takes bias for weight", rows.scaled(xhat, b + centred, b)
-        yield "swaps weight and bias", rows.scaled(xhat, b + centred, w - centred)
+        yield "takes weight for bias", rows.scaled(xhat, w, w - offset)
+        yield "takes bias for weight", rows.scaled(xhat, b + offset, b)
+        yield "swaps weight and bias", rows.scaled(xhat, b + offset, w - offset)
         yield "adds bias before it multiplies by weight", (xhat + b) * w
         yield from _shifted(rows, "weight and bias", w, b)
 
@@ -287,7 +293,7 @@ def _inputs(task: Task, arrays: Mapping[str, Array]) -> _Named:
     if "residual_bias" in added:
         others["leaves residual_bias out of what it normalizes"] = exact - added["residual_bias"]
         others["normalizes x alone"] = added["x"]
-    if task.problem.dtype != "float32":
+    if task.problem.input_dtype != "float32":
         others["normalizes h before it is rounded"] = exact
     for name, x in others.items():
         rows = rows_of(task, arrays, x)
@@ -338,8 +344,10 @@ def _stored(y: Float64Array, problem: NormProblem) -> Wrong:
         amax = np.array([np.max(np.abs(y), initial=0.0), 1.0 / problem.scale])
         return {"y": y * problem.scale, "amax": amax}
     if problem.out_dtype == "int8":
-        largest = np.maximum(np.abs(y).max(axis=1, keepdims=True), SMALLEST_ROW_MAXIMUM)
-        return {"y": y * (INT8_MAXIMUM / largest), "y_scale": largest / INT8_MAXIMUM}
+        block = problem.options.scale_block or problem.cols
+        largest = np.maximum(block_maxima(np.abs(y), block), SMALLEST_ROW_MAXIMUM)
+        factor = of_columns(INT8_MAXIMUM / largest, problem.cols, block)
+        return {"y": y * factor, "y_scale": largest / INT8_MAXIMUM}
     return {"y": y}
 
 
@@ -360,12 +368,15 @@ def _storing(y: Float64Array, problem: NormProblem) -> dict[str, Wrong]:
         return {}
     stored = _stored(y, problem)
     largest = stored["y_scale"] * INT8_MAXIMUM
+    block = problem.options.scale_block or problem.cols
+    by_column = of_columns(largest, problem.cols, block)
+    signed = block_maxima(y, block)
     return {
-        "scales rows to 128": {"y": y * 128.0 / largest},
-        "takes the first row's scale for all rows": {"y": y * INT8_MAXIMUM / largest[:1]},
+        "scales rows to 128": {"y": y * 128.0 / by_column},
+        "takes the first row's scale for all rows": {"y": y * INT8_MAXIMUM / by_column[:1]},
         "takes the largest y instead of |y|": {
-            "y": y * INT8_MAXIMUM / y.max(axis=1, keepdims=True),
-            "y_scale": y.max(axis=1, keepdims=True) / INT8_MAXIMUM,
+            "y": y * INT8_MAXIMUM / of_columns(signed, problem.cols, block),
+            "y_scale": signed / INT8_MAXIMUM,
         },
         "gives the inverse of y_scale": {"y_scale": 1.0 / stored["y_scale"]},
         "gives the row's largest |y| for y_scale": {"y_scale": largest},

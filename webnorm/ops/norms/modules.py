@@ -16,7 +16,8 @@ from webnorm.op.dtypes import DTYPES, STORAGE, Array
 from webnorm.ops.copy.problem import EPS
 from webnorm.ops.norms import functional
 from webnorm.ops.norms.module import Module
-from webnorm.ops.norms.resolved import A, as_flag, dtype_name, leading_of, shape_of
+from webnorm.ops.norms.problem import WEIGHT_OFFSET, NormOptions
+from webnorm.ops.norms.resolved import A, Rounding, as_flag, as_rounding, dtype_name, leading_of, shape_of
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,19 @@ class _Norm(Module):
         self,
         normalized_shape: int | Sequence[int],
         zero_centered_weight: bool,
+        weight_offset: float,
+        rounding: Rounding,
         dtype: Any,
         device: Device | None,
         names: Sequence[str],
     ) -> None:
         self.normalized_shape = shape_of(normalized_shape)
         centred = as_flag("zero_centered_weight", zero_centered_weight)
+        offset = WEIGHT_OFFSET.number(weight_offset)
         self.zero_centered_weight = centred and "weight" in names
+        self.rounding = as_rounding("rounding", rounding)
+        self.weight_offset = offset if "weight" in names else 0.0
+        first = 1.0 - NormOptions(zero_centered_weight=centred, weight_offset=offset).offset
         self.dtype = DTYPES[dtype_name(dtype, known=STORAGE)]
         self.device = device
         self.training = True
@@ -59,7 +66,7 @@ class _Norm(Module):
         check_device(device)
         try:
             for name in names:
-                value = 1.0 if name == "weight" and not centred else 0.0
+                value = first if name == "weight" else 0.0
                 setattr(self, name, np.full(self.normalized_shape, value, self.dtype))
         except (MemoryError, ValueError) as error:
             wanted = shown(self.normalized_shape)
@@ -140,12 +147,13 @@ class _Norm(Module):
         return f"{type(self).__name__}({self.normalized_shape}, eps={self.eps}, dtype={self.dtype})"
 
     def _norm(self, x: AnyArray, return_stats: bool = False) -> Any:
-        given = {"bias": self.bias, "return_stats": return_stats, **self._settings}
+        given = {"bias": self.bias, "return_stats": return_stats, "rounding": self.rounding, **self._settings}
         return self._function(x, self.normalized_shape, self.weight, **given)
 
     @property
     def _settings(self) -> dict[str, Any]:
-        return {"eps": self.eps, "zero_centered_weight": self.zero_centered_weight, "device": self.device}
+        offset = {name: getattr(self, name) for name in ("zero_centered_weight", "weight_offset")}
+        return {"eps": self.eps, **offset, "device": self.device}
 
 
 class LayerNorm(_Norm):
@@ -171,11 +179,15 @@ class LayerNorm(_Norm):
         Storage type of the parameters: float32, float16 or bfloat16.
     device : Device, optional
         A device from `webnorm.open_device`. Default: the shared device.
+    weight_offset : float, default 0.0
+        Multiply by weight_offset + weight; the weight then starts at 1 - weight_offset.
+    rounding : {"before_weight"}, optional
+        Round the normalized x before the weight multiplies it. The gradients are the same.
 
     Attributes
     ----------
     weight : numpy.ndarray or None
-        Initially 1, or 0 with `zero_centered_weight`. None without `elementwise_affine`.
+        Initially 1, less its offset. None without `elementwise_affine`.
     bias : numpy.ndarray or None
         Initially 0. None without `elementwise_affine` or without `bias`.
     weight_grad : numpy.ndarray or None
@@ -214,10 +226,15 @@ class LayerNorm(_Norm):
         zero_centered_weight: bool = False,
         dtype: Any = "float32",
         device: Device | None = None,
+        *,
+        weight_offset: float = 0.0,
+        rounding: Rounding = None,
     ) -> None:
         affine = as_flag("elementwise_affine", elementwise_affine)
         names = ["weight"] * affine + ["bias"] * (as_flag("bias", bias) and affine)
-        super().__init__(normalized_shape, zero_centered_weight, dtype, device, names)
+        super().__init__(
+            normalized_shape, zero_centered_weight, weight_offset, rounding, dtype, device, names
+        )
         self.eps = EPS.number(eps)
 
 
@@ -241,6 +258,10 @@ class RMSNorm(_Norm):
         Storage type of the weight: float32, float16 or bfloat16.
     device : Device, optional
         A device from `webnorm.open_device`. Default: the shared device.
+    weight_offset : float, default 0.0
+        Multiply by weight_offset + weight; the weight then starts at 1 - weight_offset.
+    rounding : {"before_weight"}, optional
+        Round the normalized x before the weight multiplies it. The gradients are the same.
 
     Raises
     ------
@@ -269,7 +290,12 @@ class RMSNorm(_Norm):
         zero_centered_weight: bool = False,
         dtype: Any = "float32",
         device: Device | None = None,
+        *,
+        weight_offset: float = 0.0,
+        rounding: Rounding = None,
     ) -> None:
         names = ["weight"] * as_flag("elementwise_affine", elementwise_affine)
-        super().__init__(normalized_shape, zero_centered_weight, dtype, device, names)
+        super().__init__(
+            normalized_shape, zero_centered_weight, weight_offset, rounding, dtype, device, names
+        )
         self.eps = None if eps is None else EPS.number(eps)

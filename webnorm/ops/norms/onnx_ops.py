@@ -11,10 +11,10 @@ import numpy as np
 from webnorm.calls.arrays import GpuArray, check_array_type
 from webnorm.calls.call import AnyArray
 from webnorm.errors import WebnormError, shown
-from webnorm.op.dtypes import STORAGE
+from webnorm.op.dtypes import DTYPES, STORAGE
 from webnorm.ops.copy.problem import EPS
 from webnorm.ops.norms import functional
-from webnorm.ops.norms.resolved import A, leading_of
+from webnorm.ops.norms.resolved import A, Rounding, leading_of
 
 # TensorProto.FLOAT: float32 is the type of the first stage.
 _FLOAT = 1
@@ -30,8 +30,8 @@ def layer_normalization(
 ) -> tuple[A, A, A]:
     """Compute ONNX's LayerNormalization over the dimensions from `axis` on.
 
-    Y = (X - Mean) * InvStdDev * Scale + B, with InvStdDev = 1 / sqrt(Var + epsilon). ONNX rounds the
-    normalized X to its dtype before it is scaled. webnorm rounds a float16 or bfloat16 Y once, at the end.
+    Y = (X - Mean) * InvStdDev * Scale + B, with InvStdDev = 1 / sqrt(Var + epsilon). The normalized X is
+    rounded to its dtype before it is scaled, and so are the product and the sum.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def layer_normalization(
         ready["B"] if by_kernel else None,
         epsilon,
         return_stats=True,
-        out_dtype=None if by_kernel else "float32",
+        rounding=_rounding(X),
     )
     Y: Any = found.y if by_kernel else _second_stage(X, found.y, Scale, B, X.dtype)
     stats = found.stats.numpy() if isinstance(X, GpuArray) else found.stats
@@ -108,7 +108,7 @@ def layer_normalization(
 def rms_normalization(X: A, scale: AnyArray, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> A:
     """Compute ONNX's RMSNormalization over the dimensions from `axis` on.
 
-    Y = X / sqrt(mean(X²) + epsilon) * scale.
+    Y = X / sqrt(mean(X²) + epsilon) * scale. The normalized X is rounded to its dtype before it is scaled.
 
     Parameters
     ----------
@@ -149,11 +149,17 @@ def rms_normalization(X: A, scale: AnyArray, axis: int = -1, epsilon: float = 1e
     shape = _normalized_dimensions(X, axis, stash_type)
     ready = _per_column("scale", scale, X, shape)
     if ready is None:
-        normalized = functional.rms_norm(X, shape, None, epsilon, out_dtype="float32")
+        normalized = functional.rms_norm(X, shape, None, epsilon)
         return _second_stage(X, normalized, scale, None, scale.dtype)
     if isinstance(ready, np.ndarray) and ready.dtype != X.dtype:
         ready = ready.astype(np.float32)
-    return cast("A", functional.rms_norm(X, shape, ready, epsilon, out_dtype=scale.dtype))
+    rounding = _rounding(X)
+    return cast("A", functional.rms_norm(X, shape, ready, epsilon, out_dtype=scale.dtype, rounding=rounding))
+
+
+def _rounding(X: AnyArray) -> Rounding:
+    """Return the rounding of ONNX's second stage. A float32 X has none, and uses the usual shaders."""
+    return None if X.dtype == DTYPES["float32"] else "before_weight"
 
 
 def _normalized_dimensions(X: AnyArray, axis: int, stash_type: int) -> tuple[int, ...]:
@@ -185,11 +191,12 @@ def _per_column(name: str, vector: AnyArray, X: AnyArray, shape: tuple[int, ...]
 
 
 def _second_stage(X: A, normalized: Any, scale: AnyArray, shift: AnyArray | None, dtype: np.dtype[Any]) -> A:
-    """Apply a scale and shift that differ between rows, in float32. ONNX calls this the second stage."""
+    """Apply a scale and shift that differ between rows, and round after each: ONNX's second stage."""
     if isinstance(X, GpuArray):
         raise WebnormError("the scale differs between rows, so NumPy applies it; expected a NumPy array as X")
     # Overflow and NaN are valid results, as in the kernels.
     with np.errstate(over="ignore", invalid="ignore"):
-        y = np.asarray(normalized) * np.asarray(scale).astype(np.float32)
-        y = y if shift is None else y + np.asarray(shift).astype(np.float32)
-        return y.astype(dtype)
+        y = (np.asarray(normalized).astype(np.float32) * np.asarray(scale).astype(np.float32)).astype(dtype)
+        if shift is None:
+            return y
+        return (y.astype(np.float32) + np.asarray(shift).astype(np.float32)).astype(dtype)

@@ -28,7 +28,7 @@ _DENORMAL = 2.0**-126
 def complete_inputs(task: Task, given: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
     """Return all inputs of the problem: the given arrays, and draws of the others.
 
-    weight is uniform in [0.5, 1.5) (less 1 if it is zero-centred) and bias uniform in [-0.5, 0.5). So a
+    weight is uniform in [0.5, 1.5), less its offset, and bias uniform in [-0.5, 0.5). So a
     kernel that swaps or drops one of them is wrong by much more than rounding. dy, dh, residual and its bias
     are normal. Arrays that are added to x are not larger than x. Saved statistics are the rounded float64
     statistics of x.
@@ -47,7 +47,7 @@ def _draw(tensor: Tensor, task: Task, arrays: Mapping[str, Array], rng: np.rando
     shape = tensor.shape_in(task.problem)
     match tensor.name:
         case "weight":
-            return rng.random(shape) + (-0.5 if task.problem.options.zero_centered_weight else 0.5)
+            return np.asarray(rng.random(shape) + (0.5 - task.problem.options.offset))
         case "bias":
             return rng.random(shape) - 0.5
         case "stats":
@@ -80,21 +80,30 @@ def _header_names(problem: NormProblem) -> dict[str, int]:
     dispatch if the problem has no cap.
     """
     options = problem.options
-    used = {problem.dtype, problem.out_dtype, problem.weight_dtype}
+    used = {problem.dtype, problem.input_dtype, problem.out_dtype, problem.weight_dtype}
     return {
         **row_names(problem),
+        "input_itemsize": DTYPES[problem.input_dtype].itemsize,
         "out_itemsize": DTYPES[problem.out_dtype].itemsize,
         "weight_itemsize": DTYPES[problem.weight_dtype].itemsize,
         "packed": int(used != {"float32"}),
         "is_float16": int("float16" in used),
-        "row_scaled": int(problem.out_dtype == "int8"),
+        "rounds_before_weight": int(problem.rounds_before_weight),
+        "row_scaled": int(problem.out_dtype == "int8" and not options.scale_block),
+        "scale_block": options.scale_block,
         "capped": int(options.max_workgroups > 0),
+        "has_weight_offset": int(options.offset != 0),
         "max_workgroups": options.max_workgroups or _NO_CAP,
     }
 
 
-def _template_names(problem: NormProblem) -> dict[str, str]:
-    return {"out_dtype": problem.out_dtype}
+def _template_names(problem: NormProblem) -> dict[str, str | float]:
+    return {
+        "input_dtype": problem.input_dtype,
+        "out_dtype": problem.out_dtype,
+        "weight_offset": problem.options.offset,
+        "product_dtype": problem.product_dtype,
+    }
 
 
 def _requires(problem: NormProblem, gradient: bool) -> None:
@@ -102,17 +111,32 @@ def _requires(problem: NormProblem, gradient: bool) -> None:
         raise UnsupportedProblem(
             f"scale is {problem.scale}; it needs an out_dtype of float8, such as out_dtype=float8_e4m3fn"
         )
+    if problem.options.scale_block:
+        _requires_of_blocks(problem)
     if problem.options.residual_bias and not problem.options.residual and not gradient:
         raise UnsupportedProblem("residual_bias is added to x + residual: it needs the option residual")
+    if problem.options.residual_dtype and not problem.options.residual:
+        raise UnsupportedProblem("residual_dtype is the type of residual and h: it needs the option residual")
+
+
+def _requires_of_blocks(problem: NormProblem) -> None:
+    block = problem.options.scale_block
+    if problem.out_dtype != "int8":
+        raise UnsupportedProblem(f"scale_block is {block}; it needs out_dtype=int8")
+    if problem.cols % 4:
+        raise UnsupportedProblem(
+            f"cols is {problem.cols}; with scale_block, rows need whole words of int8: a multiple of 4"
+        )
 
 
 def _tolerance_of_h(problem: NormProblem) -> ToleranceFactors:
     """Return the tolerance of h.
 
-    The sum of two values of a narrow type is exact in float32, unless they differ much in size, and is
+    The sum of two values of one narrow type is exact in float32, unless they differ much in size, and is
     rounded once.
     """
-    if problem.dtype == "float32" or problem.options.residual_bias:
+    alike = problem.input_dtype == problem.dtype != "float32"
+    if not alike or problem.options.residual_bias:
         return ToleranceFactors(SUM_TOLERANCE, 0.0, 0.0, 0.0, "two additions in float32")
     return ToleranceFactors(_DENORMAL, 0.0, 0.0, 0.0, "one rounding")
 
@@ -153,7 +177,7 @@ def unused_scalars(problem: NormProblem) -> tuple[str, ...]:
 
 _rows = partial(Tensor, shape=("rows", "cols"), batched=True)
 _parameter = partial(Tensor, shape=("cols",), storage="weight_dtype")
-_ALWAYS = ("zero_centered_weight", "weight_dtype", "max_workgroups")
+_ALWAYS = ("zero_centered_weight", "weight_offset", "weight_dtype", "max_workgroups")
 _ROOM = "webnorm.ops.norms"
 _HOOKS: Mapping[str, Any] = {
     "other_version": other_version,
@@ -197,15 +221,26 @@ def _stats(access: Any, with_mean: bool, option: str) -> Tensor:
 def _norm(name: str, summary: str, with_mean: bool, starter: str) -> Op:
     tensors = (
         _rows("x", "read"),
-        _rows("residual", "read", option="residual"),
+        _rows("residual", "read", option="residual", storage="residual_dtype"),
         _parameter("residual_bias", "read", option="residual_bias"),
         _parameter("weight", "read", option="weight"),
         _parameter("bias", "read", option="bias"),
         _rows("y", "read_write", storage="out_dtype"),
-        _rows("h", "read_write", option="residual", feeds=True, tolerance=_tolerance_of_h),
+        _rows(
+            "h",
+            "read_write",
+            option="residual",
+            storage="residual_dtype",
+            feeds=True,
+            tolerance=_tolerance_of_h,
+        ),
         _stats("read_write", with_mean, "return_stats"),
         _rows(
-            "y_scale", "read_write", shape=("rows", 1), storage="float32", only_for=("out_dtype", ("int8",))
+            "y_scale",
+            "read_write",
+            shape=("rows", "ceil_div(cols, scale_block if scale_block else cols)"),
+            storage="float32",
+            only_for=("out_dtype", ("int8",)),
         ),
         Tensor(
             "amax",
@@ -262,7 +297,7 @@ def _op(
         # The defaults of torch: 1e-5, and for RMSNorm the machine epsilon of the type in which it computes.
         # That is float32 for all storage types since pytorch #142848; before, it was x's own type.
         scalars={"eps": 1e-5 if with_mean else float(finfo("float32").eps)},
-        more_options=_ALWAYS,
+        more_options=_ALWAYS if gradient else (*_ALWAYS, "rounding", "scale_block"),
         constants={"has_mean": int(with_mean)},
         gradient=gradient,
         requires=partial(_requires, gradient=gradient),

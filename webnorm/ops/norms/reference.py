@@ -12,6 +12,15 @@ from webnorm.op.blocks import map_row_blocks
 from webnorm.op.dtypes import DTYPES, FP8, Array
 from webnorm.op.op import Expected, ExpectedOutputs, Float64Array, HeaderTerms, ToleranceFactors
 from webnorm.ops.norms.problem import NormProblem
+from webnorm.ops.norms.rounding import (
+    NEARLY_LARGEST,
+    TIES,
+    Computed,
+    block_maxima,
+    largest_error,
+    of_columns,
+    scaled_and_shifted,
+)
 from webnorm.ops.rows import (
     HI_LO_TOLERANCE,
     SUM_TOLERANCE,
@@ -59,8 +68,10 @@ def forward(arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool) -
         # amax belongs to the unscaled y, so y is scaled afterwards.
         y = answers["y"]
         amax = np.max(np.abs(y.value), initial=0.0)
-        unit = np.max(y.error_scale, initial=0.0)
-        shaky = np.max(y.mean_error_scale, initial=0.0)
+        # Only nearly as large an element can exceed the largest one because a rounding differs.
+        near = ~(np.abs(y.value) < NEARLY_LARGEST * amax) if problem.rounds_before_weight else True
+        unit = np.max(y.error_scale, initial=0.0, where=near)
+        shaky = np.max(y.mean_error_scale, initial=0.0, where=near)
         answers["amax"] = Expected(
             np.array([amax, 1.0 / problem.scale]),
             np.array([unit, 1.0 / problem.scale]),
@@ -78,8 +89,9 @@ def applied_parameters(
     weight, bias = (
         arrays[name].astype(np.float64) if name in arrays else None for name in ("weight", "bias")
     )
-    if weight is not None and problem.options.zero_centered_weight:
-        weight = weight + 1.0
+    if weight is not None:
+        # Kernels add the nearest float32.
+        weight = weight + np.float64(np.float32(problem.options.offset))
     return weight, bias
 
 
@@ -104,18 +116,23 @@ def _forward_rows(
         h = add_residual(arrays)
         size = sum(np.abs(arrays[name].astype(np.float64)) for name in ADDED if name in arrays)
         answers["h"] = Expected(h, np.asarray(size), np.zeros(1))
-        x = arrays.get("h", h.astype(DTYPES[problem.dtype]))
+        x = arrays.get("h", h.astype(DTYPES[problem.input_dtype]))
     rows = normalize(x, problem.eps, has_mean)
-    y = rows.xhat * weight
-    unit = np.maximum(np.abs(weight), np.abs(y)) + np.abs(bias)
-    y = y + bias
-    shaky = rows.condition * unit
+    plain = _scaled(rows, weight, bias)
+    found = _rounded_early(rows, weight, bias, problem) if problem.rounds_before_weight else plain
+    y, unit, shaky = found.value, found.error_scale, found.mean_error_scale
     if problem.out_dtype == "int8":
-        largest = np.maximum(np.abs(y).max(axis=1, keepdims=True), SMALLEST_ROW_MAXIMUM)
-        unit_largest = unit.max(axis=1, keepdims=True)
-        shaky_largest = shaky.max(axis=1, keepdims=True)
+        size, block = np.abs(y), problem.options.scale_block or problem.cols
+        largest = np.maximum(block_maxima(size, block), SMALLEST_ROW_MAXIMUM)
+        unit_largest = largest_error(size, unit, plain.error_scale, block)
+        shaky_largest = largest_error(size, shaky, plain.mean_error_scale, block)
         answers["y_scale"] = Expected(
-            largest / INT8_MAXIMUM, unit_largest / INT8_MAXIMUM, shaky_largest / INT8_MAXIMUM
+            largest / INT8_MAXIMUM,
+            (unit_largest / INT8_MAXIMUM).astype(np.float32),
+            (shaky_largest / INT8_MAXIMUM).astype(np.float32),
+        )
+        largest, unit_largest, shaky_largest = (
+            of_columns(one, problem.cols, block) for one in (largest, unit_largest, shaky_largest)
         )
         q = INT8_MAXIMUM / largest
         y, unit, shaky = y * q, (unit + unit_largest) * q, (shaky + shaky_largest) * q
@@ -123,6 +140,22 @@ def _forward_rows(
     if problem.options.return_stats:
         answers["stats"] = _stats_answer(rows, has_mean)
     return answers
+
+
+def _scaled(rows: NormalizedRows, weight: Float64Array | float, bias: Float64Array | float) -> Computed:
+    """Return y, which is rounded once, when it is stored."""
+    y = rows.xhat * weight
+    unit = np.maximum(np.abs(weight), np.abs(y)) + np.abs(bias)
+    return Computed(y + bias, unit, rows.condition * unit)
+
+
+def _rounded_early(
+    rows: NormalizedRows, weight: Float64Array | float, bias: Float64Array | float, problem: NormProblem
+) -> Computed:
+    """Return y if every operation after the normalization rounds its result."""
+    size = np.maximum(1.0, np.abs(rows.xhat))
+    xhat = Computed(rows.xhat, size, rows.condition * size)
+    return scaled_and_shifted(xhat, weight, bias, problem, HI_LO_TOLERANCE)
 
 
 def _stats_answer(rows: NormalizedRows, has_mean: bool) -> Expected:
@@ -306,4 +339,6 @@ NUMBERS = {
     "EQUAL_SHARE": EQUAL_SHARE,
     "SUM_TOLERANCE": SUM_TOLERANCE,
     "LOW_WORD": LOW_WORD,
+    "NEARLY_LARGEST": NEARLY_LARGEST,
+    "TIES": TIES,
 }

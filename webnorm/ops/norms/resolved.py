@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from operator import itemgetter
 from pathlib import Path
@@ -31,7 +31,7 @@ from webnorm.op.dtypes import (
 from webnorm.op.op import Op, Task, Tensor
 from webnorm.ops.copy.problem import EPS, SCALE
 from webnorm.ops.norms.op import has_mean
-from webnorm.ops.norms.problem import NormOptions
+from webnorm.ops.norms.problem import BEFORE_WEIGHT, WEIGHT_OFFSET, NormOptions, NormProblem
 
 # The arguments of a public function by name. Arguments with the names of an op's inputs are its arrays. An
 # option without an array has an argument of its name, or NAME_grad if it requests a gradient.
@@ -123,6 +123,8 @@ def checked(op: Op, given: Given) -> ResolvedCall:
     eps = None if given["eps"] is None and not has_mean(op) else EPS.number(given["eps"])
     scale = SCALE.number(given.get("scale", 1.0))
     options = NormOptions(weight_dtype=weight_dtype, **_options(op, given, arrays))
+    if "residual" in arrays and arrays["residual"].dtype != x.dtype:
+        options = replace(options, residual_dtype=DTYPE_NAMES[arrays["residual"].dtype])
     problem = op.problem(
         math.prod(leading),
         math.prod(shape),
@@ -132,7 +134,7 @@ def checked(op: Op, given: Given) -> ResolvedCall:
         eps=eps,
         scale=scale,
     )
-    shapes = {tensor.name: _shape(tensor, leading, shape) for tensor in op.outputs(problem)}
+    shapes = {tensor.name: _shape(tensor, problem, leading, shape) for tensor in op.outputs(problem)}
     return ResolvedCall(Task(op, problem), tuple(arrays), shapes)
 
 
@@ -145,7 +147,7 @@ def _rows(op: Op, given: Given, leading: tuple[int, ...]) -> dict[str, AnyArray]
             if array is None and tensor.option is not None:
                 continue
             if tensor.wide:
-                check_like_x(tensor.name, array, given["x"])
+                check_like_x(tensor.name, array, given["x"], own_dtype=tensor.storage != "dtype")
             else:
                 check_stats(array, leading, *map(int, tensor.inner_shape))
             found[tensor.name] = array
@@ -159,7 +161,7 @@ def _options(op: Op, given: Given, arrays: Mapping[str, AnyArray]) -> dict[str, 
     for name in op.options:
         if name in brought:
             found[name] = brought[name] in arrays
-        elif name != "weight_dtype":
+        elif name not in ("weight_dtype", "residual_dtype"):
             argument = name if name in given else f"{name}_grad"
             found[name] = _option(name, argument, given[argument])
     if found.get("out_dtype") == DTYPE_NAMES[arrays["x"].dtype]:
@@ -170,13 +172,21 @@ def _options(op: Op, given: Given, arrays: Mapping[str, AnyArray]) -> dict[str, 
 def _option(name: str, argument: str, value: Any) -> Any:
     if name == "out_dtype":
         return None if value is None else dtype_name(value, argument)
-    if name == "max_workgroups":
+    if name in ("max_workgroups", "scale_block"):
         return as_count(argument, value)
+    if name == "rounding":
+        return as_rounding(argument, value)
+    if name == "weight_offset":
+        return WEIGHT_OFFSET.number(value, argument)
     return as_flag(argument, value)
 
 
-def _shape(tensor: Tensor, leading: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    own = shape if tensor.wide else tuple(map(int, tensor.inner_shape))
+def _shape(
+    tensor: Tensor, problem: NormProblem, leading: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[int, ...]:
+    own = shape if tensor.wide else tensor.shape_in(problem)[int(tensor.batched) :]
+    if tensor.name == "y_scale" and not problem.options.scale_block:
+        own = ()
     return (*leading, *own) if tensor.batched else own
 
 
@@ -213,12 +223,15 @@ def leading_of(x: AnyArray, shape: tuple[int, ...], name: str = "x") -> tuple[in
     return x.shape[:leading]
 
 
-def check_like_x(name: str, array: AnyArray, x: AnyArray) -> None:
-    """Raise WebnormError if an array does not have x's shape and dtype."""
-    check_array(name, array)
+def check_like_x(name: str, array: AnyArray, x: AnyArray, own_dtype: bool = False) -> None:
+    """Raise WebnormError if an array does not have x's shape, and x's dtype or a storage type of its own."""
+    if own_dtype:
+        check_array_type(name, array, known=STORAGE)
+    else:
+        check_array(name, array)
     if array.shape != x.shape:
         raise WebnormError(f"{name} has shape {array.shape}; expected x's {x.shape}")
-    if array.dtype != x.dtype:
+    if array.dtype != x.dtype and not own_dtype:
         expected = expected_dtype(name, array.dtype, [DTYPE_NAMES[x.dtype]], f"x's {x.dtype}")
         raise WebnormError(f"{name} has dtype {dtype_text(array.dtype)}; {expected}")
 
@@ -270,6 +283,15 @@ def as_count(name: str, value: int) -> int:
     return min(int(value), _MOST)
 
 
+def as_rounding(name: str, value: object) -> Rounding:
+    """Return the value; raise WebnormError if it is neither None nor "before_weight"."""
+    if value is None:
+        return None
+    if isinstance(value, str) and value == BEFORE_WEIGHT:
+        return BEFORE_WEIGHT
+    raise WebnormError(f"{name} is {shown(value)}; expected {BEFORE_WEIGHT!r}, or None to round once")
+
+
 def as_flag(name: str, value: object) -> bool:
     """Return the value as a bool; raise WebnormError if it is neither a bool nor 0 or 1."""
     if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
@@ -302,6 +324,8 @@ A = TypeVar("A", Array, GpuArray)
 # The storage types of a y without a scale, and with one.
 Plain = Literal["float32", "float16", "bfloat16"]
 Scaled = Literal["float8_e4m3fn", "float8_e5m2", "int8"]
+# The places of roundings; None for one at the end.
+Rounding = Literal["before_weight"] | None
 # One of these names, or a value that np.dtype accepts; None for x's.
 DtypeLike = str | np.dtype[Any] | type[Any] | None
 
@@ -311,7 +335,10 @@ class ForwardArguments(TypedDict, total=False):
 
     residual_bias: AnyArray | None
     zero_centered_weight: bool
+    weight_offset: float
+    rounding: Rounding
     scale: float
+    scale_block: int
     max_workgroups: int
     kernel: str | Path | None
     device: Device | None
@@ -323,6 +350,7 @@ class BackwardArguments(TypedDict, total=False):
     stats: AnyArray | None
     dh: AnyArray | None
     zero_centered_weight: bool
+    weight_offset: float
     max_workgroups: int
     kernel: str | Path | None
     device: Device | None
@@ -340,12 +368,14 @@ class NormOutput(Generic[A]):
     y : numpy.ndarray or GpuArray
         The normalized array, of x's shape.
     h : numpy.ndarray, GpuArray or None
-        x + residual + residual_bias, of x's shape and dtype. Pass it to the next residual connection.
+        x + residual + residual_bias, of x's shape and residual's dtype. Pass it to the next residual
+        connection.
     stats : numpy.ndarray, GpuArray or None
         Statistics of every row, float32. LayerNorm: mean, mean_low and rstd, of shape `leading + (3,)`.
         RMSNorm: rstd, of shape `leading + (1,)`. The backward pass accepts them unchanged.
     y_scale : numpy.ndarray, GpuArray or None
-        float32 of shape `leading`, with an int8 y: y * y_scale[..., None] approximates the norm.
+        float32 of shape `leading`, with an int8 y: y * y_scale[..., None] approximates the norm. With
+        `scale_block` it is of shape `leading + (blocks,)`.
     amax : numpy.ndarray, GpuArray or None
         float32 of shape (1,), with a float8 y: the largest absolute value of y before `scale` was applied.
     scale_inv : numpy.ndarray, GpuArray or None
@@ -398,9 +428,6 @@ def forward_result(found: dict[str, Any]) -> AnyArray | NormOutput[Any]:
     y: AnyArray = found["y"]
     if len(found) == 1:
         return y
-    if "y_scale" in found:
-        one = found["y_scale"]
-        found["y_scale"] = one.reshape(one.shape[:-1]) if isinstance(one, GpuArray) else one[..., 0]
     if "amax" in found:
         both = found["amax"]
         parts = both.split((1, 1)) if isinstance(both, GpuArray) else (both[:1], both[1:])

@@ -11,7 +11,8 @@ from webnorm.op import case
 from webnorm.op.definition import CaseDefinition
 from webnorm.op.dtypes import Array
 
-Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
+# A string, because the import of numpy.random would slow every first call down.
+Draw = Callable[["np.random.Generator", tuple[int, ...]], Array]
 _SIZES = {"batch": 2, "tokens": 5, "q_heads": 3, "k_heads": 2, "q_gap": 0, "k_gap": 0}
 _LAYER_NORM = ("norm=layer_norm",)
 # Of models: Qwen3 has heads of 128 columns, Gemma 3 of 256, Stable Diffusion 3 of 64, Phi-2 of 80.

@@ -19,7 +19,7 @@ from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant, forma
 from webnorm.kernels.rendering.render import MOST_BUFFERS, RenderCache, RenderedPass, Shader, render_shader
 from webnorm.lab.verify.accuracy import loose_tolerance_warning
 from webnorm.op import expression
-from webnorm.op.op import Task, Tensor
+from webnorm.op.op import Op, Task, Tensor
 from webnorm.op.problem import Problem
 from webnorm.web.package.manifest import CLASSES, LAB_CLASSES, MissingClass, missing_class_text, serves
 from webnorm.web.package.request import ExportRequest
@@ -118,7 +118,7 @@ class Bundle:
                     "name": tensor.name,
                     "access": "read" if tensor.access == "read" else "write",
                     "dtype": tensor.dtype(problem),
-                    "shape": list(tensor.shape) if op.source is None else _shape(tensor, problem, self.cols),
+                    "shape": _shape(op, tensor, problem, self.cols),
                 }
                 for tensor in op.present(problem)
             ],
@@ -150,9 +150,10 @@ def _canonical(tree: expression.Tree, problem: Problem) -> expression.Tree:
     return tree
 
 
-def _shape(tensor: Tensor, problem: Problem, axis_values: Sequence[int]) -> list[expression.Tree]:
-    """Return the dimensions of a tensor of a user's op."""
-    named = {problem.BATCH} | ({problem.AXIS} if len(axis_values) > 1 else set())
+def _shape(op: Op, tensor: Tensor, problem: Problem, axis_values: Sequence[int]) -> list[expression.Tree]:
+    """Return the dimensions of a tensor, in which a user's op has numbers for sizes that all calls share."""
+    one_axis = op.source is not None and len(axis_values) == 1
+    named = {problem.BATCH} | (set() if one_axis else {problem.AXIS})
     known = {name: count for name, count in problem.counts.items() if name not in named}
     return [
         size

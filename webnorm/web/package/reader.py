@@ -40,7 +40,7 @@ class ExportedPackage:
     texts: Mapping[str, str]
     """WGSL by shader name, from index.js; empty if node, which loads it, is missing."""
     model: Path | None = None
-    """The folder of the model's package of which this is a part."""
+    """The folder of the model's package that contains this package."""
 
     @property
     def page(self) -> tuple[Path, str]:

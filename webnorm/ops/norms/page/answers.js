@@ -1,7 +1,14 @@
 // The norms in float64. This is the twin of webnorm/ops/norms/reference.py, which contains the derivations.
 
-import { INT8_MAXIMUM, MEAN_DIGITS, SMALLEST_ROW_MAXIMUM } from "./numbers.js";
-import { roundTo } from "./storage.js";
+import {
+  HI_LO_TOLERANCE,
+  INT8_MAXIMUM,
+  MEAN_DIGITS,
+  NEARLY_LARGEST,
+  SMALLEST_ROW_MAXIMUM,
+  TIES,
+} from "./numbers.js";
+import { roundTo, stepAt } from "./storage.js";
 
 /**
  * One output in float64, before it is rounded to its storage type, and the scales of the errors of every
@@ -48,11 +55,16 @@ export function copy(arrays, { rows, cols }) {
   return { y: { ...blank([rows, cols]), value: arrays.x } };
 }
 
+/** The number that is added to weight, the nearest float32. */
+export function offsetOf({ zero_centered_weight, weight_offset }) {
+  return zero_centered_weight ? 1 : Math.fround(weight_offset);
+}
+
 /** The factor of x̂ and the offset. */
 function parameters(arrays, { cols, options }) {
-  const first = options.zero_centered_weight ? 1 : 0;
+  const offset = offsetOf(options);
   return {
-    weight: arrays.weight ? arrays.weight.map((w) => w + first) : new Float64Array(cols).fill(1),
+    weight: arrays.weight ? arrays.weight.map((w) => w + offset) : new Float64Array(cols).fill(1),
     bias: arrays.bias ?? new Float64Array(cols),
   };
 }
@@ -119,29 +131,26 @@ export function forward(arrays, problem) {
   let { x } = arrays;
   if (options.residual) {
     answers.h = addResidual(arrays, problem);
-    x = arrays.h ?? answers.h.value.map((h) => asStored(h, problem.dtype));
+    x = arrays.h ?? answers.h.value.map((h) => asStored(h, options.residual_dtype ?? problem.dtype));
   }
   const y = (answers.y = blank([rows, cols], Float32Array));
   if (options.return_stats) answers.stats = blank([rows, has_mean ? 2 : 1]);
-  if (outDtype === "int8") answers.y_scale = blank([rows, 1]);
+  const block = options.scale_block || cols;
+  if (outDtype === "int8") answers.y_scale = blank([rows, Math.ceil(cols / block)]);
+  const early = earlyTypes(problem);
+  const plain = blank([cols]);
+  const exact = early ? blank([cols]) : plain;
   const xhat = new Float64Array(cols);
   for (let row = 0; row < rows; row++) {
     const start = row * cols;
     const found = normalize(x, start, problem, xhat);
     if (answers.stats) putStats(answers.stats, row, found, has_mean);
-    const { condition } = found;
-    const sizes = answers.y_scale ? int8Sizes(answers.y_scale, row, xhat, weight, bias, condition) : null;
-    for (let j = 0; j < cols; j++) {
-      const scaled = xhat[j] * weight[j];
-      const error_scale = unitOf(scaled, weight[j], bias[j]);
-      const value = scaled + bias[j];
-      y.value[start + j] = sizes ? value * sizes.q : value;
-      y.error_scale[start + j] = sizes ? (error_scale + sizes.error_scale) * sizes.q : error_scale;
-      y.mean_error_scale[start + j] = sizes ? (condition * error_scale + sizes.mean_error_scale) * sizes.q : condition * error_scale;
-    }
+    putPlain(plain, xhat, weight, bias, found.condition);
+    if (early) putRoundedEarly(exact, xhat, weight, bias, found.condition, early);
+    putScaled(answers, row, exact, plain, block);
   }
   if (outDtype.startsWith("float8")) {
-    answers.amax = amaxOf(y, problem.scale);
+    answers.amax = amaxOf(y, problem.scale, early ? NEARLY_LARGEST : 0);
     for (const sizes of [y.value, y.error_scale, y.mean_error_scale]) {
       for (let i = 0; i < sizes.length; i++) sizes[i] *= problem.scale;
     }
@@ -149,24 +158,100 @@ export function forward(arrays, problem) {
   return answers;
 }
 
-/** The size of the terms that were added to make an element of y. */
-function unitOf(scaled, weight, bias) {
-  return Math.max(Math.abs(weight), Math.abs(scaled)) + Math.abs(bias);
+/** A y that is not divided by a scale. */
+const UNSCALED = { q: 1, error_scale: 0, mean_error_scale: 0 };
+
+/** A row of y, divided by the scale of each block of columns if y is int8. */
+function putScaled({ y, y_scale }, row, exact, plain, block) {
+  const cols = exact.value.length;
+  const start = row * cols;
+  for (let first = 0; first < cols; first += block) {
+    const end = Math.min(first + block, cols);
+    const at = row * Math.ceil(cols / block) + first / block;
+    const sizes = y_scale ? int8Sizes(y_scale, at, exact, plain, first, end) : UNSCALED;
+    for (let j = first; j < end; j++) {
+      y.value[start + j] = exact.value[j] * sizes.q;
+      y.error_scale[start + j] = (exact.error_scale[j] + sizes.error_scale) * sizes.q;
+      y.mean_error_scale[start + j] = (exact.mean_error_scale[j] + sizes.mean_error_scale) * sizes.q;
+    }
+  }
 }
 
-/** The row's largest |y| is its scale. An error of the scale affects every element. */
-function int8Sizes(scale, row, xhat, weight, bias, condition) {
-  let largest = SMALLEST_ROW_MAXIMUM;
-  let error_scale = 0;
+/** A row of y that is rounded once, when it is stored. */
+function putPlain({ value, error_scale, mean_error_scale }, xhat, weight, bias, condition) {
   for (let j = 0; j < xhat.length; j++) {
     const scaled = xhat[j] * weight[j];
-    largest = Math.max(largest, Math.abs(scaled + bias[j]));
-    error_scale = Math.max(error_scale, unitOf(scaled, weight[j], bias[j]));
+    value[j] = scaled + bias[j];
+    error_scale[j] = Math.max(Math.abs(weight[j]), Math.abs(scaled)) + Math.abs(bias[j]);
+    mean_error_scale[j] = condition * error_scale[j];
   }
-  const mean_error_scale = condition * error_scale;
-  scale.value[row] = largest / INT8_MAXIMUM;
-  scale.error_scale[row] = error_scale / INT8_MAXIMUM;
-  scale.mean_error_scale[row] = mean_error_scale / INT8_MAXIMUM;
+}
+
+/** A row of y that every operation rounds, to the types of `early`. */
+function putRoundedEarly({ value, error_scale, mean_error_scale }, xhat, weight, bias, condition, early) {
+  for (let j = 0; j < xhat.length; j++) {
+    const found = roundedEarly(xhat[j], weight[j], bias[j], condition, early);
+    value[j] = found.value;
+    error_scale[j] = found.error_scale;
+    mean_error_scale[j] = found.mean_error_scale;
+  }
+}
+
+/** The types of the option `rounding`; null if y is rounded once. */
+function earlyTypes({ dtype, options }) {
+  if (!options.rounding || dtype === "float32") return null;
+  const same = (options.weight_dtype ?? dtype) === dtype;
+  return { xhat: dtype, product: same ? dtype : "float32", shifted: options.bias };
+}
+
+/** x̂ is rounded, and then the product with weight and the sum with bias; see rounding.py. */
+function roundedEarly(x, weight, bias, condition, early) {
+  const size = Math.max(1, Math.abs(x));
+  const xhat = rounded({ value: x, error_scale: size, mean_error_scale: condition * size }, early.xhat);
+  const factor = Math.abs(weight);
+  const product = rounded(
+    {
+      value: xhat.value * weight,
+      error_scale: xhat.error_scale * factor,
+      mean_error_scale: xhat.mean_error_scale * factor,
+    },
+    early.product,
+  );
+  if (!early.shifted) return product;
+  const sum = { ...product, value: product.value + bias, error_scale: product.error_scale + Math.abs(bias) };
+  return rounded(sum, early.product);
+}
+
+/** A rounded element. A value near the boundary of two values may be rounded to either. */
+function rounded({ value, error_scale, mean_error_scale }, dtype) {
+  if (dtype === "float32") return { value, error_scale, mean_error_scale };
+  const step = stepAt(value, dtype);
+  const steps = Math.abs(value) / step;
+  const distance = Math.abs(steps - Math.floor(steps) - 0.5) * step;
+  const margin = Math.max(HI_LO_TOLERANCE * error_scale, 2 ** -1022);
+  const share = step / Math.max(distance, margin);
+  const growth = distance <= 2 * margin ? 1 + TIES * share : share;
+  return {
+    value: asStored(value, dtype),
+    error_scale: error_scale * growth,
+    mean_error_scale: mean_error_scale * growth,
+  };
+}
+
+/** The largest |y| of a block of columns is its scale. An error of the scale affects every element of the block. */
+function int8Sizes(scale, at, exact, plain, first, end) {
+  let top = 0;
+  for (let j = first; j < end; j++) top = Math.max(top, Math.abs(exact.value[j]));
+  const largest = Math.max(top, SMALLEST_ROW_MAXIMUM);
+  let [error_scale, mean_error_scale] = [0, 0];
+  for (let j = first; j < end; j++) {
+    const near = Math.abs(exact.value[j]) < NEARLY_LARGEST * top ? plain : exact;
+    error_scale = Math.max(error_scale, near.error_scale[j], plain.error_scale[j]);
+    mean_error_scale = Math.max(mean_error_scale, near.mean_error_scale[j], plain.mean_error_scale[j]);
+  }
+  scale.value[at] = largest / INT8_MAXIMUM;
+  scale.error_scale[at] = error_scale / INT8_MAXIMUM;
+  scale.mean_error_scale[at] = mean_error_scale / INT8_MAXIMUM;
   return { q: INT8_MAXIMUM / largest, error_scale, mean_error_scale };
 }
 
@@ -182,12 +267,14 @@ function putStats(stats, row, { mean, rstd, condition }, hasMean) {
   put(row * width + width - 1, rstd, rstd, condition * rstd);
 }
 
-/** amax of the unscaled y, and scale_inv. */
-function amaxOf(y, scale) {
-  const largest = (sizes) => sizes.reduce((most, size) => Math.max(most, Math.abs(size)), 0);
+/** amax of the unscaled y, and scale_inv. Only elements of at least `share` times amax contribute to its error. */
+function amaxOf(y, scale, share) {
+  const amax = y.value.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+  const largest = (sizes) =>
+    sizes.reduce((most, size, i) => (Math.abs(y.value[i]) < share * amax ? most : Math.max(most, size)), 0);
   return {
     shape: [2],
-    value: Float64Array.of(largest(y.value), 1 / scale),
+    value: Float64Array.of(amax, 1 / scale),
     error_scale: Float64Array.of(largest(y.error_scale), 1 / scale),
     mean_error_scale: Float64Array.of(largest(y.mean_error_scale), 0),
   };

@@ -1,6 +1,6 @@
 // Inputs drawn from a seed. The distributions are from webnorm/ops/copy/problem.py, the generator is not.
 
-import { answersOf } from "./answers.js";
+import { answersOf, offsetOf } from "./answers.js";
 import { decode, encode, roundTo } from "./storage.js";
 
 /** For each distribution, a function that draws x row by row, and the largest size of its values. */
@@ -104,7 +104,7 @@ function drawTensor({ name, shape }, problem, arrays, random) {
       return filled((_, i) => draw(random, { rows, cols }, Math.floor(i / cols), i % cols));
     }
     case "weight": {
-      const least = problem.options.zero_centered_weight ? -0.5 : 0.5;
+      const least = 0.5 - offsetOf(problem.options);
       return filled(() => random.uniform() + least);
     }
     case "bias":

@@ -49,7 +49,9 @@ export function toleranceOf(shader, manifest, rows) {
  * @returns {import("./verdicts.js").Tolerance | null}
  */
 export function outputTolerance(name, dtype, manifest) {
-  return name === "h" ? toleranceOfH(dtype, manifest.problem.options.residual_bias) : null;
+  if (name !== "h") return null;
+  const { problem } = manifest;
+  return toleranceOfH(dtype === problem.dtype && dtype !== "float32" && !problem.options.residual_bias);
 }
 
 /**
@@ -63,10 +65,10 @@ export function comparedForm(name, output, manifest) {
   return name === "stats" && manifest.has_mean ? joinedStats(output) : output;
 }
 
-/** The sum of two values of a narrow type is exact in float32, unless they differ much in size. */
-function toleranceOfH(dtype, hasBias) {
+/** The sum of two values of one narrow type is exact in float32, unless they differ much in size. */
+function toleranceOfH(exact) {
   const plain = { slope: 0, adding: 0, equal_share: 0 };
-  if (dtype === "float32" || hasBias) {
+  if (!exact) {
     return { ...plain, base: SUM_TOLERANCE, reason: "two additions in float32" };
   }
   return { ...plain, base: DENORMAL, reason: "one rounding" };

@@ -77,6 +77,18 @@ function roundToFloat(value, format) {
   return sign * (rounded > format.largest ? beyond(format) : rounded);
 }
 
+/**
+ * The distance between neighbours of a narrow float type in the power of two that contains `value`.
+ * @param {number} value finite
+ * @param {string} dtype
+ * @returns {number}
+ */
+export function stepAt(value, dtype) {
+  const { smallest, digits } = FLOATS[dtype];
+  bits[0] = value;
+  return 2 ** (Math.max(((upper[0] >>> 20) & 0x7ff) - EXPONENT_BIAS, smallest) - digits);
+}
+
 function beyond(format) {
   return format.saturates ? format.largest : Infinity;
 }

@@ -1,10 +1,11 @@
 """Measure the norm family on an NVIDIA card, next to a copy, torch and torch.compile.
 
-    python -m bench.family --out DIR [--op group_norm ...] [--only judged] [--steps N] [--seconds S] [--write]
+    python -m bench.family --out DIR [--op group_norm ...] [--only untuned] [--steps N] [--write]
 
 Each problem is measured in one run: the copies, the kernel that `auto` chooses with its neighbours, and
 torch's functions take turns, one sample each per round. With --steps the search moves to the best neighbour
-that many times. Constants may be tuned on problems that are marked "tuned"; "judged" ones only measure.
+that many times. Constants may be tuned on problems that are marked "tuned". The problems that are marked
+"untuned" have no influence on them.
 
 --out writes family.md and family.json into DIR, and --write writes bench/results/family.md.
 """
@@ -34,7 +35,7 @@ from webnorm.lab.results.result import Result
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS, options_of
 
-_RESULTS = Path(__file__).with_name("results") / "family.md"
+_RESULTS = Path(__file__).parents[1] / "results" / "family.md"
 # A search stops if no neighbour is faster by this factor.
 _GAIN = 1.01
 
@@ -82,6 +83,12 @@ PROBLEMS: tuple[FamilyProblem, ...] = (
     FamilyProblem("modulated_norm", (4, 4608, 3072), (), "FLUX", True),
     FamilyProblem("modulated_norm", (8, 4096, 1536), (), "SD 3", False),
     FamilyProblem("modulated_norm", (32, 1024, 2304), (), "another DiT", False),
+    # Sizes: batch, queries, columns.
+    FamilyProblem("softmax", (8192, 1, 4096), (), "long contexts", True),
+    FamilyProblem("softmax", (30000, 1, 1280), (), "a classifier", False),
+    # Sizes: rows, columns.
+    FamilyProblem("l2_norm", (65536, 768), (), "sentence embeddings", True),
+    FamilyProblem("l2_norm", (20000, 2048), (), "other embeddings", False),
     # Sizes: rows, heads, columns.
     FamilyProblem("gated_norm", (16384, 32, 128), (), "Qwen3-Next", True),
     FamilyProblem("gated_norm", (8192, 1, 5120), ("order=gate_first",), "Mamba-2", True),
@@ -128,7 +135,7 @@ def measured_rows(
         key=lambda one: one.percent_of_copy or 0.0,
         default=None,
     )
-    cells = [str(task), problem.model, "tuned" if problem.tuned else "judged"]
+    cells = [str(task), problem.model, "tuned" if problem.tuned else "untuned"]
     for one in (auto, best):
         cells.append("-" if one is None else f"{one.kernel} {format_constants(one.constants)}")
         cells.append(_percent(one))
@@ -165,7 +172,7 @@ def _arguments() -> argparse.Namespace:
     parser = bare_parser(__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--op", nargs="+")
-    parser.add_argument("--only", choices=("tuned", "judged"))
+    parser.add_argument("--only", choices=("tuned", "untuned"))
     parser.add_argument("--dtype", nargs="+", default=["float16"])
     parser.add_argument("--steps", type=whole, default=0, help="moves of the search from auto")
     parser.add_argument("--seconds", type=positive, default=3600)

@@ -1,0 +1,1 @@
+"""The speed of the norm family, next to torch's functions."""
