@@ -20,9 +20,12 @@ FIREFOX = engine_fix("firefox")
 INLINE = "script-src 'self' 'unsafe-inline'"
 # The engine visitor waits for this variable.
 REPORTER = """<script type="module">
-  const text = () => document.querySelector("pre").textContent;
-  while (text().startsWith("computing")) await new Promise(requestAnimationFrame);
-  window.webnormReport = text();
+  const pre = document.querySelector("pre");
+  const report = () => {
+    if (!pre.textContent.startsWith("computing")) window.webnormReport = pre.textContent;
+  };
+  new MutationObserver(report).observe(pre, { childList: true, characterData: true, subtree: true });
+  report();
 </script>
 """
 
