@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any, cast
 from unittest.mock import patch
 
 import numpy as np
@@ -18,10 +19,13 @@ from commands import webnorm
 from patience import HANG_S
 from webnorm.cli.work.jobs import BAD_USAGE, INCONCLUSIVE, OK, WRONG
 from webnorm.engines import node_webgpu
+from webnorm.errors import WebnormError
 from webnorm.models.scan import scan_model
+from webnorm.web import verify
 from webnorm.web.browser import launch
 from webnorm.web.package import npm
 from webnorm.web.package.model import NormRequest, model_norms
+from webnorm.web.package.request import no_update
 
 FILES = Path(__file__).parent / "files"
 QWEN, HALF = FILES / "qwen3_dynamo.onnx", FILES / "llama_half_dynamo.onnx"
@@ -194,3 +198,8 @@ def test_names_are_unique_identifiers() -> None:
     ]
     # Norms that differ only in their batch are one.
     assert found[0].use.nodes == ("a", "b", "c") and found[0].use.count == 3
+
+
+def test_the_local_network_gets_one_norm(package: Path) -> None:
+    with pytest.raises(WebnormError, match="has a page for each norm; name one, such as"):
+        list(verify.verify(package, update=no_update, lan=cast(Any, object())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +146,10 @@ def test_a_missing_model_is_one_line(verb: str, tmp_path: Path) -> None:
     done = webnorm([verb, "--model", "none.onnx"], tmp_path)
     assert done.returncode == BAD_USAGE and done.stdout == ""
     assert done.stderr == "webnorm: none.onnx: cannot be read: No such file or directory\n"
+
+
+def test_other_processes_get_the_same_cases() -> None:
+    """A cluster's workers make the cases from the problems that they receive."""
+    tasks = model_problems(FILES / "flux_dynamo.onnx", None).tasks
+    sent = pickle.loads(pickle.dumps(tasks))
+    assert model_cases(sent, 3) == model_cases(tasks, 3) and len(sent) > 5
