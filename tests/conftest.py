@@ -213,3 +213,9 @@ def no_users_ops_stay() -> Iterator[None]:
     yield
     for name in {*registry.user_ops(), *registry.broken_ops()} - before:
         registry.unregister(name)
+
+
+@pytest.fixture
+def lacking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let scans of models find an option that no op has, in place of rounding before the weight."""
+    monkeypatch.setattr("webnorm.models.epilogues.ROUNDING", "round_sideways")

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any, cast
 from unittest.mock import patch
 
 import numpy as np
@@ -18,11 +19,13 @@ from commands import webnorm
 from patience import HANG_S
 from webnorm.cli.work.jobs import BAD_USAGE, INCONCLUSIVE, OK, WRONG
 from webnorm.engines import node_webgpu
-from webnorm.models.norm_use import NormUse
+from webnorm.errors import WebnormError
 from webnorm.models.scan import scan_model
+from webnorm.web import verify
 from webnorm.web.browser import launch
 from webnorm.web.package import npm
-from webnorm.web.package.model import model_norms
+from webnorm.web.package.model import NormRequest, model_norms
+from webnorm.web.package.request import no_update
 
 FILES = Path(__file__).parent / "files"
 QWEN, HALF = FILES / "qwen3_dynamo.onnx", FILES / "llama_half_dynamo.onnx"
@@ -136,17 +139,17 @@ def test_verify_refuses_a_damaged_listing(package: Path, tmp_path: Path) -> None
         assert "norms.json" in done.stderr
 
 
-def test_a_model_with_lacking_norms(tmp_path: Path) -> None:
+def test_a_model_with_lacking_norms(tmp_path: Path, lacking: None) -> None:
     done = webnorm(["export", "--model", str(HALF), "--out", "half", "--name", "my-norms"], tmp_path)
     assert done.returncode == INCONCLUSIVE, done.stderr
-    assert "skipped: rms_norm of rows=8 cols=32 rounding=before_weight, float16" in done.stderr
+    assert "skipped: rms_norm of rows=8 cols=32 round_sideways, float16" in done.stderr
     listing = json.loads((tmp_path / "half" / "norms.json").read_text())
     assert listing["name"] == "my-norms" and [one["name"] for one in listing["norms"]] == ["softmax_8x8_mask"]
     assert len(listing["skipped"]) == 2
     assert listing["skipped"][0] in (tmp_path / "half" / "README.md").read_text()
 
 
-def test_nothing_is_written_for_a_wrong_shader(tmp_path: Path) -> None:
+def test_nothing_is_written_for_a_wrong_shader(tmp_path: Path, lacking: None) -> None:
     with patch.object(npm, "_faults", lambda manifest: [f"{manifest['op']} is wrong"]):
         done = webnorm(["export", "--model", str(HALF), "--out", "half"], tmp_path)
     assert done.returncode == WRONG and not [*tmp_path.iterdir()]
@@ -178,12 +181,12 @@ def test_another_kind_of_folder_is_not_overwritten(package: Path, tmp_path: Path
 def test_names_are_unique_identifiers() -> None:
     sizes = {"rows": 8, "cols": 64}
     uses = [
-        NormUse("rms_norm", sizes, "float32", (), {"eps": 1e-6}, 2, ("a", "b")),
-        NormUse("rms_norm", {**sizes, "rows": 99}, "float32", (), {"eps": 1e-6}, 1, ("c",)),
-        NormUse("rms_norm", sizes, "float16", (), {"eps": 1e-6}),
-        NormUse("rms_norm", sizes, "float16", (), {"eps": 1e-5}),
-        NormUse("layer_norm", sizes, "float32", ("bias=false", "out_dtype=int8")),
-        NormUse("group_norm", {"batch": 1, "channels": 8, "spatial": 4, "groups": 2}, "float32"),
+        NormRequest("rms_norm", sizes, "float32", (), {"eps": 1e-6}, 2, ("a", "b")),
+        NormRequest("rms_norm", {**sizes, "rows": 99}, "float32", (), {"eps": 1e-6}, 1, ("c",)),
+        NormRequest("rms_norm", sizes, "float16", (), {"eps": 1e-6}),
+        NormRequest("rms_norm", sizes, "float16", (), {"eps": 1e-5}),
+        NormRequest("layer_norm", sizes, "float32", ("bias=false", "out_dtype=int8")),
+        NormRequest("group_norm", {"batch": 1, "channels": 8, "spatial": 4, "groups": 2}, "float32"),
     ]
     found = model_norms(uses)
     assert [one.name for one in found] == [
@@ -195,3 +198,8 @@ def test_names_are_unique_identifiers() -> None:
     ]
     # Norms that differ only in their batch are one.
     assert found[0].use.nodes == ("a", "b", "c") and found[0].use.count == 3
+
+
+def test_the_local_network_gets_one_norm(package: Path) -> None:
+    with pytest.raises(WebnormError, match="has a page for each norm; name one, such as"):
+        list(verify.verify(package, update=no_update, lan=cast(Any, object())))

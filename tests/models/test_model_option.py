@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from webnorm.op.presets import model_tasks
 
 FILES = Path(__file__).parent / "files"
 QWEN = str(FILES / "qwen3_dynamo.onnx")
-# Its norms round before the weight, which no op of the norms can do.
+# Its norms round before the weight.
 HALF = str(FILES / "llama_half_dynamo.onnx")
 
 
@@ -93,14 +94,14 @@ def test_check(tmp_path: Path, device: Device) -> None:
     ("words", "participle"), [(("check",), "checked"), (("bench", "--budget", "0.05"), "timed")]
 )
 def test_lacking_options_are_skipped(
-    words: tuple[str, ...], participle: str, tmp_path: Path, device: Device
+    words: tuple[str, ...], participle: str, tmp_path: Path, device: Device, lacking: None
 ) -> None:
     line = [*words, "--model", HALF, "--kernel", "registers"]
     done = webnorm(line, tmp_path)
     assert done.returncode == INCONCLUSIVE, done.stderr
     assert "softmax" in done.stdout and "rms_norm" not in done.stdout
-    reason = "float16: unknown option 'rounding'"
-    assert f"webnorm: skipped: rms_norm of rows=8 cols=32 rounding=before_weight, {reason}" in done.stderr
+    reason = "float16: unknown option 'round_sideways'"
+    assert f"webnorm: skipped: rms_norm of rows=8 cols=32 round_sideways, {reason}" in done.stderr
     assert f"webnorm: not {participle}: 2 norms of the model (--allow-skipped accepts this)" in done.stderr
     assert webnorm([*line, "--allow-skipped"], tmp_path).returncode == OK
 
@@ -113,7 +114,7 @@ def test_a_norm_without_a_kernel_is_named(tmp_path: Path, device: Device) -> Non
     assert skipped or done.returncode == OK, done.stderr
 
 
-def test_tune(tmp_path: Path, device: Device) -> None:
+def test_tune(tmp_path: Path, device: Device, lacking: None) -> None:
     out = tmp_path / "tuning.json"
     line = ["tune", "--model", HALF, "--budget", "0.2", "--out", str(out)]
     done = webnorm(line, tmp_path)
@@ -145,3 +146,10 @@ def test_a_missing_model_is_one_line(verb: str, tmp_path: Path) -> None:
     done = webnorm([verb, "--model", "none.onnx"], tmp_path)
     assert done.returncode == BAD_USAGE and done.stdout == ""
     assert done.stderr == "webnorm: none.onnx: cannot be read: No such file or directory\n"
+
+
+def test_other_processes_get_the_same_cases() -> None:
+    """A cluster's workers make the cases from the problems that they receive."""
+    tasks = model_problems(FILES / "flux_dynamo.onnx", None).tasks
+    sent = pickle.loads(pickle.dumps(tasks))
+    assert model_cases(sent, 3) == model_cases(tasks, 3) and len(sent) > 5

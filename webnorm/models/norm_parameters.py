@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from webnorm.errors import WebnormError, shown
 from webnorm.files import atomic
@@ -15,16 +17,21 @@ from webnorm.models.norm_use import ModelScan
 from webnorm.models.onnx_file import parsed_model
 from webnorm.models.onnx_graph import ELEMENT_TYPES
 from webnorm.models.safetensors_header import TensorHeader, read_headers
-from webnorm.op.dtypes import DTYPES, Array
 from webnorm.system import library
 
+Parameter = npt.NDArray[np.float64]
+_KINDS: Mapping[str, npt.DTypeLike] = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+}
 # More elements than any norm's weight has.
 _MOST_ELEMENTS = 1 << 20
 _MOST_BYTES = 1 << 40
 _EXTERNAL = 1
 
 
-def read_parameters(scan: ModelScan) -> dict[str, Array]:
+def read_parameters(scan: ModelScan) -> dict[str, Parameter]:
     """Return the weights and biases of a scan's norms in float64, by name.
 
     Parameters that the model computes, or whose data are missing in an ONNX file, are left out.
@@ -45,16 +52,16 @@ def read_parameters(scan: ModelScan) -> dict[str, Array]:
     return dict(_from_onnx(path, names))
 
 
-def _from_safetensors(name: str, header: TensorHeader) -> Array:
-    if header.place is None or header.dtype not in DTYPES:
+def _from_safetensors(name: str, header: TensorHeader) -> Parameter:
+    if header.place is None or header.dtype not in _KINDS:
         raise WebnormError(f"tensor {shown(name)} has the type {header.dtype}; expected float32 or narrower")
     path, start, end = header.place
     return _elements(path, name, header.dtype, math.prod(header.shape), start, end - start)
 
 
-def _elements(path: Path, name: str, dtype: str, count: int, start: int, length: int) -> Array:
+def _elements(path: Path, name: str, dtype: str, count: int, start: int, length: int) -> Parameter:
     """Return the elements of a tensor at its place in a file."""
-    kind = DTYPES[dtype]
+    kind = np.dtype(_KINDS[dtype])
     if count > _MOST_ELEMENTS or length != count * kind.itemsize or start < 0:
         raise WebnormError(
             f"{path}: tensor {shown(name)} has {length} bytes at {start}; expected {count * kind.itemsize}"
@@ -70,11 +77,11 @@ def _elements(path: Path, name: str, dtype: str, count: int, start: int, length:
     return np.frombuffer(content, kind).astype(np.float64)
 
 
-def _from_onnx(path: Path, names: Collection[str]) -> Iterator[tuple[str, Array]]:
+def _from_onnx(path: Path, names: Collection[str]) -> Iterator[tuple[str, Parameter]]:
     onnx = library("onnx", "webnorm scan", "onnx")
     for name, tensor in _tensors(parsed_model(onnx, path).graph):
         dtype = ELEMENT_TYPES.get(tensor.data_type, "")
-        if name not in names or dtype not in DTYPES or any(size < 0 for size in tensor.dims):
+        if name not in names or dtype not in _KINDS or any(size < 0 for size in tensor.dims):
             continue
         if tensor.data_location == _EXTERNAL:
             yield name, _external(path, name, dtype, tensor)
@@ -97,7 +104,7 @@ def _tensors(graph: Any) -> Iterator[tuple[str, Any]]:
                     yield from _tensors(inner)
 
 
-def _external(path: Path, name: str, dtype: str, tensor: Any) -> Array:
+def _external(path: Path, name: str, dtype: str, tensor: Any) -> Parameter:
     """Return a tensor whose data are in another file of the model's folder."""
     entries = {one.key: one.value for one in tensor.external_data}
     place = path.parent / entries.get("location", "")
@@ -105,7 +112,7 @@ def _external(path: Path, name: str, dtype: str, tensor: Any) -> Array:
     try:
         start, length = (
             int(entries.get("offset", 0)),
-            int(entries.get("length", count * DTYPES[dtype].itemsize)),
+            int(entries.get("length", count * np.dtype(_KINDS[dtype]).itemsize)),
         )
     except ValueError as error:
         raise WebnormError(f"{path}: tensor {shown(name)} has no valid place in {place.name}") from error

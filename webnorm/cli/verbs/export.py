@@ -17,7 +17,9 @@ from webnorm.cli.work.model_norms import model_problems
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
+    from webnorm.models.norm_use import NormUse
     from webnorm.web.folder import Files
+    from webnorm.web.package.model import NormRequest
 
 # Options such as --cols, --residual and --eps are the command line's names for sizes and options of the
 # norms.
@@ -150,7 +152,7 @@ def _export_model(
     norms = model_problems(model, dim, dtype)
     with progress("reading kernels") as update:
         found = model_package(
-            [one.use for one in norms.found],
+            [_request(one.use) for one in norms.found],
             model,
             name=name,
             skipped=norms.skipped,
@@ -164,6 +166,13 @@ def _export_model(
     read = [model] if model.is_file() else []
     status = _write(found.files, out, read, force, found.summary(out))
     return INCONCLUSIVE if status == OK and found.skipped else status
+
+
+def _request(use: NormUse) -> NormRequest:
+    """Return a norm of a scan as a norm of a package."""
+    from webnorm.web.package.model import NormRequest
+
+    return NormRequest(use.op, use.sizes, use.dtype, use.options, use.scalars or {}, use.count, use.nodes)
 
 
 def _of_own_op(size: Sequence[str] | None, scalar: Sequence[str] | None) -> dict[str, Any]:

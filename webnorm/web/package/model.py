@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from webnorm._version import __version__
 from webnorm.errors import WebnormError, counted, path_argument, shell_command, shell_word
-from webnorm.models.norm_use import NormUse
 from webnorm.op.registry import OPS
 from webnorm.web.folder import MANIFEST, MODEL_LISTING, NORMS, Files, digests
 from webnorm.web.package.npm import package_files
@@ -26,6 +25,19 @@ _NO_IDENTIFIER = re.compile(r"\W+")
 
 
 @dataclass(frozen=True)
+class NormRequest:
+    """A norm of a model as a request: an op with all sizes, options and scalars, its count and its nodes."""
+
+    op: str
+    sizes: Mapping[str, int]
+    dtype: str
+    options: tuple[str, ...] = ()
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    count: int = 1
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ModelNorm:
     """A norm of a model's package: norms that differ only in their batch are one.
 
@@ -33,7 +45,7 @@ class ModelNorm:
     """
 
     name: str
-    use: NormUse
+    use: NormRequest
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -63,16 +75,16 @@ class ModelExport:
         )
 
 
-def _compiled_in(use: NormUse) -> dict[str, int]:
+def _compiled_in(use: NormRequest) -> dict[str, int]:
     batch = OPS[use.op].problem_type.BATCH
     return {name: size for name, size in use.sizes.items() if name != batch}
 
 
-def model_norms(uses: Sequence[NormUse]) -> tuple[ModelNorm, ...]:
+def model_norms(uses: Sequence[NormRequest]) -> tuple[ModelNorm, ...]:
     """Return the norms of a package with readable names, which are JavaScript's identifiers."""
-    found: dict[tuple[Any, ...], NormUse] = {}
+    found: dict[tuple[Any, ...], NormRequest] = {}
     for use in uses:
-        scalars = tuple(sorted((use.scalars or {}).items()))
+        scalars = tuple(sorted(use.scalars.items()))
         key = (use.op, *_compiled_in(use).items(), use.dtype, use.options, scalars)
         if key in found:
             before = found[key]
@@ -81,7 +93,7 @@ def model_norms(uses: Sequence[NormUse]) -> tuple[ModelNorm, ...]:
     return tuple(ModelNorm(name, use) for name, use in _names([*found.values()]))
 
 
-def _names(uses: Sequence[NormUse]) -> Iterator[tuple[str, NormUse]]:
+def _names(uses: Sequence[NormRequest]) -> Iterator[tuple[str, NormRequest]]:
     """Yield a name for each norm; norms whose names would be equal get their type or a number."""
     names = [_name(use) for use in uses]
     typed = [
@@ -94,7 +106,7 @@ def _names(uses: Sequence[NormUse]) -> Iterator[tuple[str, NormUse]]:
         yield (f"{name}_{before + 1}" if before else name), use
 
 
-def _name(use: NormUse) -> str:
+def _name(use: NormRequest) -> str:
     """Return an op with its sizes and options, such as rms_norm_4096_residual."""
     words = [use.op, "x".join(map(str, _compiled_in(use).values())), *map(_option_word, use.options)]
     return _NO_IDENTIFIER.sub("_", "_".join(word for word in words if word))
@@ -106,7 +118,7 @@ def _option_word(option: str) -> str:
 
 
 def model_package(
-    uses: Sequence[NormUse],
+    uses: Sequence[NormRequest],
     source: Path,
     *,
     name: str | None = None,
@@ -168,7 +180,7 @@ def _request(norm: ModelNorm, minify: bool, forced: bool, partial: bool) -> Expo
     every = dict(zip(op.problem_type.SIZES, op.sizes_of(use.sizes), strict=True))
     sizes = {name: size for name, size in every.items() if name != op.problem_type.BATCH}
     return request_for(
-        use.op, (), use.options, "auto", (), settings, forced, partial, sizes, dict(use.scalars or {})
+        use.op, (), use.options, "auto", (), settings, forced, partial, sizes, dict(use.scalars)
     )
 
 
@@ -213,13 +225,12 @@ def _shared(
 
 
 def _entry(norm: ModelNorm) -> dict[str, Any]:
-    entry = norm.use.as_json()
-    return {**entry, "sizes": norm.sizes}
+    return {**asdict(norm.use), "sizes": norm.sizes}
 
 
 def _described(norm: ModelNorm, manifest: Mapping[str, Any]) -> dict[str, Any]:
     use = norm.use
-    scalars = (f"{name}={value:g}" for name, value in (use.scalars or {}).items())
+    scalars = (f"{name}={value:g}" for name, value in use.scalars.items())
     sizes = (f"{name}={size}" for name, size in norm.sizes.items())
     return {
         "name": norm.name,
