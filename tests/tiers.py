@@ -85,7 +85,8 @@ def needed_of(kernel: Kernel) -> set[Thing]:
     rules = [require.rule for require in kernel.require]
     names = [f"dtype={dtype}" for dtype in STORAGE]
     for name in kernel.op.options:
-        names += [name] if parse(f"not has_{name}") not in rules else []
+        refused = [parse(text) for text in (f"not has_{name}", f"{name} == 0")]
+        names += [name] if all(rule not in rules for rule in refused) else []
         names += [f"no {name}"] if parse(name) not in rules else []
     if "out_dtype" in kernel.op.options:
         names += [f"out_dtype={dtype}" for dtype in NARROWING]
