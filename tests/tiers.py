@@ -84,7 +84,7 @@ def needed_of(kernel: Kernel) -> set[Thing]:
     """Return what tests must cover of a kernel: every storage type, and every option, set and not set."""
     rules = [require.rule for require in kernel.require]
     names = [f"dtype={dtype}" for dtype in STORAGE]
-    # The corpus of an op of define_op has cases for each value of each option, and tests/ops checks the kernels on it.
+    # The corpus of an op of define_op has cases for each option; tests/ops checks kernels on it.
     for name in kernel.op.options if kernel.op.source is None else ():
         refused = [parse(text) for text in (f"not has_{name}", f"{name} == 0")]
         names += [name] if all(rule not in rules for rule in refused) else []
