@@ -87,11 +87,16 @@ def _wrong_argument(message: str, place: str, namespace: Mapping[str, Any]) -> W
     return unknown("argument", name, parameters, problem=f"{place}: {function} has no argument {name!r}")
 
 
+def add_summary(definition: OpDefinition, module: ModuleType) -> None:
+    """Take the first line of the module's docstring as summary of a definition without one."""
+    definition.summary = definition.summary or sentence((module.__doc__ or "").strip().split("\n")[0], 200)
+
+
 def packaged_op_of(module: ModuleType) -> Op:
     """Return the op that a module of webnorm defines with `define_op`. Its folder has the op's name."""
     folder = Path(str(module.__file__)).parent
     definition: OpDefinition = module.op
-    definition.summary = definition.summary or sentence((module.__doc__ or "").strip().split("\n")[0], 200)
+    add_summary(definition, module)
     source = OpSource(str(folder), folder.name, "", packaged=True)
     return BuiltOp(definition, folder.name, folder).build(source)
 
@@ -477,14 +482,11 @@ class BuiltOp:
 
 def _known_names(definition: OpDefinition, problem: Problem) -> dict[str, int]:
     """Return the sizes, the bytes of an element of --dtype, flags, and 0 or 1 for each value of a choice."""
-    flags = {
-        one.name: int(getattr(problem.options, one.name)) for one in definition.options if not one.values
-    }
     chosen = {
         name: int(getattr(problem.options, option) == value)
         for name, (option, value) in definition.choice_names().items()
     }
-    return {**problem.sizes, ITEMSIZE: DTYPES[problem.dtype].itemsize, **flags, **chosen}
+    return {**problem.counts, ITEMSIZE: DTYPES[problem.dtype].itemsize, **chosen}
 
 
 def _header_names(definition: OpDefinition, problem: Problem) -> dict[str, int]:
@@ -552,10 +554,7 @@ def stored(drawn: Array, dtype: str) -> Array:
 
 
 def _requires(definition: OpDefinition, problem: Problem) -> None:
-    values = {**problem.sizes}
-    values |= {
-        one.name: int(getattr(problem.options, one.name)) for one in definition.options if not one.values
-    }
+    values = problem.counts
     for one in definition.requirements:
         if not expression.evaluate(expression.parse(one.rule), values):
             raise UnsupportedProblem(f"{problem.shape_text}: {one.why}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from webnorm.errors import WebnormError, listing, nearest, sentence
-from webnorm.op.built_op import BuiltOp, located
+from webnorm.op.built_op import BuiltOp, add_summary, located
 from webnorm.op.definition import OpDefinition, check_free
 from webnorm.op.op import Op, OpSource
 from webnorm.op.op_trial import try_folder
@@ -122,7 +122,7 @@ def _build(source: OpSource) -> Op:
     if ops:
         return _renamed(ops[0], source)
     definition = definitions[0]
-    definition.summary = definition.summary or sentence((module.__doc__ or "").strip().split("\n")[0], 200)
+    add_summary(definition, module)
     if not definition.summary:
         raise WebnormError(f"{folder / OP_FILE}:1: expected a docstring that says what the op computes")
     try:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import wraps
+from typing import Any
+
 import numpy as np
 
 from webnorm.op import case, define_op, option, scalar, tensor, uniform
+from webnorm.op.dtypes import STORAGE
 from webnorm.op.op import Float64Array
 from webnorm.ops.rows import (
     HI_LO_TOLERANCE,
@@ -54,7 +58,7 @@ op = define_op(
         option("activation", *GATES),
         option("weight", default=True),
         option("bias"),
-        option("weight_dtype", None, "float32", "float16", "bfloat16"),
+        option("weight_dtype", None, *STORAGE),
     ],
     cases=[
         case(
@@ -168,129 +172,50 @@ def input_error(error: Float64Array, rows: NormalizedRows) -> Float64Array:
 
 
 @op.mistake("applies the gate before the norm instead of after it, or the reverse")
-def other_order(
-    x: Float64Array,
-    z: Float64Array,
-    weight: Values,
-    bias: Values,
-    eps: float,
-    norm: str,
-    order: str,
-    activation: str,
-    heads: int,
-) -> Float64Array:
+@wraps(gated_norm)
+def other_order(**given: Any) -> Float64Array:
     """Return y of the other order."""
-    return gated_norm(
-        x,
-        z,
-        weight,
-        bias,
-        eps,
-        norm,
-        "gate_first" if order == "norm_first" else "norm_first",
-        activation,
-        heads,
-    )
+    order = "gate_first" if given["order"] == "norm_first" else "norm_first"
+    return gated_norm(**{**given, "order": order})
 
 
 @op.mistake("swaps x and z")
-def swapped(
-    x: Float64Array,
-    z: Float64Array,
-    weight: Values,
-    bias: Values,
-    eps: float,
-    norm: str,
-    order: str,
-    activation: str,
-    heads: int,
-) -> Float64Array:
+@wraps(gated_norm)
+def swapped(**given: Any) -> Float64Array:
     """Return y of z with the gate x."""
-    return gated_norm(z, x, weight, bias, eps, norm, order, activation, heads)
+    return gated_norm(**{**given, "x": given["z"], "z": given["x"]})
 
 
 @op.mistake("normalizes all heads together")
-def together(
-    x: Float64Array,
-    z: Float64Array,
-    weight: Values,
-    bias: Values,
-    eps: float,
-    norm: str,
-    order: str,
-    activation: str,
-    heads: int,
-) -> Float64Array:
+@wraps(gated_norm)
+def together(**given: Any) -> Float64Array:
     """Return y of whole rows."""
-    return gated_norm(x, z, weight, bias, eps, norm, order, activation, 1)
+    return gated_norm(**{**given, "heads": 1})
 
 
 @op.mistake("computes the other norm: with a mean instead of without, or the reverse")
-def other_norm(
-    x: Float64Array,
-    z: Float64Array,
-    weight: Values,
-    bias: Values,
-    eps: float,
-    norm: str,
-    order: str,
-    activation: str,
-    heads: int,
-) -> Float64Array:
+@wraps(gated_norm)
+def other_norm(**given: Any) -> Float64Array:
     """Return y of the other norm."""
-    return gated_norm(
-        x,
-        z,
-        weight,
-        bias,
-        eps,
-        "rms_norm" if norm == "layer_norm" else "layer_norm",
-        order,
-        activation,
-        heads,
-    )
+    return gated_norm(**{**given, "norm": "rms_norm" if given["norm"] == "layer_norm" else "layer_norm"})
 
 
 @op.mistake("uses the weight of the first head for all")
-def first_weight(
-    x: Float64Array,
-    z: Float64Array,
-    weight: Values,
-    bias: Values,
-    eps: float,
-    norm: str,
-    order: str,
-    activation: str,
-    heads: int,
-) -> Float64Array:
+@wraps(gated_norm)
+def first_weight(**given: Any) -> Float64Array:
     """Return y with one head's weight."""
-    return gated_norm(
-        x,
-        z,
-        None if weight is None else np.tile(weight[: weight.size // heads], heads),
-        bias,
-        eps,
-        norm,
-        order,
-        activation,
-        heads,
-    )
+    weight, heads = given["weight"], given["heads"]
+    first = None if weight is None else np.tile(weight[: weight.size // heads], heads)
+    return gated_norm(**{**given, "weight": first})
 
 
 @op.mistake("multiplies by z instead of act(z)")
-def without_activation(
-    x: Float64Array,
-    z: Float64Array,
-    weight: Values,
-    bias: Values,
-    eps: float,
-    norm: str,
-    order: str,
-    activation: str,
-    heads: int,
-) -> Float64Array:
+@wraps(gated_norm)
+def without_activation(**given: Any) -> Float64Array:
     """Return y with the gate z."""
-    if order == "gate_first":
-        return gated_norm(x * z, np.zeros_like(z), weight, bias, eps, norm, order, "sigmoid", heads)
-    y = gated_norm(x, np.zeros_like(z), weight, bias, eps, norm, order, "sigmoid", heads)
-    return 2.0 * y * z
+    x, z = given["x"], given["z"]
+    # The sigmoid of 0 is a half, which the norm divides out if it is applied to its input.
+    halved = {**given, "z": np.zeros_like(z), "activation": "sigmoid"}
+    if given["order"] == "gate_first":
+        return gated_norm(**{**halved, "x": x * z})
+    return np.asarray(2.0 * gated_norm(**halved) * z)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from webnorm.op import case, define_op, option, scalar, tensor, uniform
+from webnorm.op.dtypes import STORAGE
 from webnorm.op.op import Float64Array
 from webnorm.ops.gated_norm.op import (
     GATES,
@@ -50,7 +51,7 @@ op = define_op(
         option("activation", *GATES),
         option("weight", default=True),
         option("bias"),
-        option("weight_dtype", None, "float32", "float16", "bfloat16"),
+        option("weight_dtype", None, *STORAGE),
     ],
     cases=[
         case("many-rows", {}, sizes={"rows": 300, "heads": 2, "cols": 8}, source="several blocks of rows"),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any
 
 import numpy as np
 
 from webnorm.op import define_op, option, require, scalar, tensor, uniform
+from webnorm.op.dtypes import STORAGE
 from webnorm.op.op import Float64Array
 from webnorm.ops.channel_groups import flat, group_rows, in_groups, per_channel
 from webnorm.ops.group_norm.cases import CASES
@@ -38,7 +41,7 @@ op = define_op(
     options=[
         option("weight", default=True),
         option("bias", default=True),
-        option("weight_dtype", None, "float32", "float16", "bfloat16"),
+        option("weight_dtype", None, *STORAGE),
         option("residual"),
         option("activation", *ACTIVATIONS),
         option("layout", "channels_first", "channels_last"),
@@ -116,25 +119,15 @@ def group_norm(
 
 
 @op.allowed_error
-def allowed_error(
-    x: Float64Array,
-    residual: Values,
-    weight: Values,
-    bias: Values,
-    eps: float,
-    activation: str | None,
-    layout: str,
-    channels: int,
-    groups: int,
-    dtype: str,
-) -> Outputs:
+@wraps(group_norm)
+def allowed_error(**arguments: Any) -> Outputs:
     """Return the errors of y, for terms as large as max(1, |xhat|) * |weight| + |bias|; and of h."""
-    given = GroupNormInputs(x, residual, weight, bias, eps, activation, layout, channels, groups, dtype)
+    given = GroupNormInputs(**arguments)
     xhat = given.rows().xhat
-    sizes = replace(given, weight=_magnitude(weight), bias=_magnitude(bias))
+    sizes = replace(given, weight=_magnitude(given.weight), bias=_magnitude(given.bias))
     unit = HI_LO_TOLERANCE * sizes.affine(np.maximum(1.0, np.abs(xhat)))
-    error = flat(activation_error(given.affine(xhat), unit, activation), layout)
-    return error if residual is None else (error, SUM_TOLERANCE * np.abs(given.h))
+    error = flat(activation_error(given.affine(xhat), unit, given.activation), given.layout)
+    return error if given.residual is None else (error, SUM_TOLERANCE * np.abs(given.h))
 
 
 def _magnitude(parameter: Values) -> Values:
@@ -145,21 +138,9 @@ def _mistake(what: str, wrong: Callable[[GroupNormInputs], Outputs]) -> None:
     """Register a mistake as a function of the reference's parameters."""
 
     @op.mistake(what)
-    def outputs(
-        x: Float64Array,
-        residual: Values,
-        weight: Values,
-        bias: Values,
-        eps: float,
-        activation: str | None,
-        layout: str,
-        channels: int,
-        groups: int,
-        dtype: str,
-    ) -> Outputs:
-        return wrong(
-            GroupNormInputs(x, residual, weight, bias, eps, activation, layout, channels, groups, dtype)
-        )
+    @wraps(group_norm)
+    def outputs(**given: Any) -> Outputs:
+        return wrong(GroupNormInputs(**given))
 
 
 def _scaled(given: GroupNormInputs, deviation: Callable[[Float64Array, int], Float64Array]) -> Outputs:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any
 
 import numpy as np
 
 from webnorm.op import define_op, option, require, scalar, tensor, uniform
+from webnorm.op.dtypes import STORAGE
 from webnorm.op.op import Float64Array
 from webnorm.ops.channel_groups import flat, group_rows, in_groups, per_channel
 from webnorm.ops.group_norm.cases import CASES
@@ -39,7 +42,7 @@ op = define_op(
     options=[
         option("weight", default=True),
         option("bias", default=True),
-        option("weight_dtype", None, "float32", "float16", "bfloat16"),
+        option("weight_dtype", None, *STORAGE),
         option("activation", *ACTIVATIONS),
         option("layout", "channels_first", "channels_last"),
     ],
@@ -128,32 +131,23 @@ def group_norm_backward(
 
 
 @op.allowed_error
-def allowed_error(
-    x: Float64Array,
-    dy: Float64Array,
-    weight: Values,
-    bias: Values,
-    eps: float,
-    activation: str | None,
-    layout: str,
-    channels: int,
-    groups: int,
-) -> Outputs:
+@wraps(group_norm_backward)
+def allowed_error(**arguments: Any) -> Outputs:
     """Return the errors of dx, dweight and dbias.
 
     Normalized values have the error of a forward kernel, which changes the slope of the activation, too.
     """
-    given = GroupGradientInputs(x, dy, weight, bias, eps, activation, layout, channels, groups)
+    given = GroupGradientInputs(**arguments)
     rows = given.rows()
     dz = given.dz(rows)
     xhat = rows.xhat.reshape(dz.shape)
     size = np.maximum(1.0, np.abs(xhat))
     factor, offset = np.abs(given.factor), np.abs(given.offset)
     slope_error = activation_slope_error(
-        xhat * given.factor + given.offset, HI_LO_TOLERANCE * (size * factor + offset), activation
+        xhat * given.factor + given.offset, HI_LO_TOLERANCE * (size * factor + offset), given.activation
     )
     # In units of GRADIENT_TOLERANCE.
-    error = np.abs(dz) + np.abs(given.grouped(dy)) * slope_error / GRADIENT_TOLERANCE
+    error = np.abs(dz) + np.abs(given.grouped(given.dy)) * slope_error / GRADIENT_TOLERANCE
     _, dx = row_gradient((error * factor).reshape(rows.xhat.shape), rows)
     dweight, dbias = sum_error(dz * xhat, error * size, _SUMMED), sum_error(dz, error, _SUMMED)
     return given.outputs(GRADIENT_TOLERANCE * dx, dweight, dbias)
@@ -163,18 +157,9 @@ def _mistake(what: str, wrong: Callable[[GroupGradientInputs, NormalizedRows], O
     """Register a mistake as a function of the reference's parameters and the normalized groups."""
 
     @op.mistake(what)
-    def outputs(
-        x: Float64Array,
-        dy: Float64Array,
-        weight: Values,
-        bias: Values,
-        eps: float,
-        activation: str | None,
-        layout: str,
-        channels: int,
-        groups: int,
-    ) -> Outputs:
-        given = GroupGradientInputs(x, dy, weight, bias, eps, activation, layout, channels, groups)
+    @wraps(group_norm_backward)
+    def outputs(**arguments: Any) -> Outputs:
+        given = GroupGradientInputs(**arguments)
         return wrong(given, given.rows())
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from webnorm.op import case, define_op, option, require, scalar, tensor, uniform
+from webnorm.op.dtypes import STORAGE
 from webnorm.op.op import Float64Array
 from webnorm.ops.rows import (
     ACTIVATIONS,
@@ -21,6 +23,7 @@ from webnorm.ops.rows import (
 
 NORMS = ("layer_norm", "rms_norm")
 Values = Float64Array | None
+Outputs = Float64Array | tuple[Float64Array, Float64Array]
 
 
 def _distant(sds: float) -> object:
@@ -69,8 +72,8 @@ op = define_op(
         option("shift", default=True),
         option("weight"),
         option("bias"),
-        option("weight_dtype", None, "float32", "float16", "bfloat16"),
-        option("modulation_dtype", None, "float32", "float16", "bfloat16"),
+        option("weight_dtype", None, *STORAGE),
+        option("modulation_dtype", None, *STORAGE),
         option("residual"),
         option("gate"),
         option("activation", *ACTIVATIONS),
@@ -167,7 +170,7 @@ def modulated_norm(
     activation: str | None,
     rows: int,
     dtype: str,
-) -> Float64Array | tuple[Float64Array, Float64Array]:
+) -> Outputs:
     """Return y, and with a residual h = x + gate * residual. The norm reads the rounded h."""
     h = _input(x, residual, gate, rows, dtype)
     found = normalized_rows(h, eps, norm == "layer_norm")
@@ -189,7 +192,7 @@ def allowed_error(
     activation: str | None,
     rows: int,
     dtype: str,
-) -> Float64Array | tuple[Float64Array, Float64Array]:
+) -> Outputs:
     """Return the errors of y, in units of its terms, and of h.
 
     In float32, the sum of a product may be rounded once or twice, so h has an error of its own.
@@ -212,158 +215,49 @@ def allowed_error(
 
 
 @op.mistake("multiplies by scale instead of 1 + scale")
-def without_one(
-    x: Float64Array,
-    residual: Values,
-    gate: Values,
-    scale: Values,
-    shift: Values,
-    weight: Values,
-    bias: Values,
-    eps: float,
-    norm: str,
-    activation: str | None,
-    rows: int,
-    dtype: str,
-) -> Any:
+@wraps(modulated_norm)
+def without_one(**given: Any) -> Outputs:
     """Return y with the factor scale."""
-    return modulated_norm(
-        x,
-        residual,
-        gate,
-        None if scale is None else scale - 1.0,
-        shift,
-        weight,
-        bias,
-        eps,
-        norm,
-        activation,
-        rows,
-        dtype,
-    )
+    scale = given["scale"]
+    return modulated_norm(**{**given, "scale": None if scale is None else scale - 1.0})
 
 
 @op.mistake("swaps scale and shift")
-def swapped(
-    x: Float64Array,
-    residual: Values,
-    gate: Values,
-    scale: Values,
-    shift: Values,
-    weight: Values,
-    bias: Values,
-    eps: float,
-    norm: str,
-    activation: str | None,
-    rows: int,
-    dtype: str,
-) -> Any:
+@wraps(modulated_norm)
+def swapped(**given: Any) -> Outputs:
     """Return y with shift as the scale, and scale as the shift."""
-    return modulated_norm(
-        x,
-        residual,
-        gate,
-        shift if shift is not None else scale,
-        scale if scale is not None and shift is not None else shift,
-        weight,
-        bias,
-        eps,
-        norm,
-        activation,
-        rows,
-        dtype,
-    )
+    scale, shift = given["scale"], given["shift"]
+    if shift is None:
+        return modulated_norm(**given)
+    return modulated_norm(**{**given, "scale": shift, "shift": shift if scale is None else scale})
 
 
 @op.mistake("uses the scale and shift of the first batch element for all")
-def of_the_first(
-    x: Float64Array,
-    residual: Values,
-    gate: Values,
-    scale: Values,
-    shift: Values,
-    weight: Values,
-    bias: Values,
-    eps: float,
-    norm: str,
-    activation: str | None,
-    rows: int,
-    dtype: str,
-) -> Any:
+@wraps(modulated_norm)
+def of_the_first(**given: Any) -> Outputs:
     """Return y with one scale and one shift."""
-    return modulated_norm(
-        x, residual, gate, _first(scale), _first(shift), weight, bias, eps, norm, activation, rows, dtype
-    )
+    return modulated_norm(**given | {name: _first(given[name]) for name in ("scale", "shift")})
 
 
 @op.mistake("adds the residual without its gate")
-def without_gate(
-    x: Float64Array,
-    residual: Values,
-    gate: Values,
-    scale: Values,
-    shift: Values,
-    weight: Values,
-    bias: Values,
-    eps: float,
-    norm: str,
-    activation: str | None,
-    rows: int,
-    dtype: str,
-) -> Any:
+@wraps(modulated_norm)
+def without_gate(**given: Any) -> Outputs:
     """Return y and h of x + residual."""
-    return modulated_norm(x, residual, None, scale, shift, weight, bias, eps, norm, activation, rows, dtype)
+    return modulated_norm(**{**given, "gate": None})
 
 
 @op.mistake("leaves the activation out")
-def without_activation(
-    x: Float64Array,
-    residual: Values,
-    gate: Values,
-    scale: Values,
-    shift: Values,
-    weight: Values,
-    bias: Values,
-    eps: float,
-    norm: str,
-    activation: str | None,
-    rows: int,
-    dtype: str,
-) -> Any:
+@wraps(modulated_norm)
+def without_activation(**given: Any) -> Outputs:
     """Return u in place of act(u)."""
-    return modulated_norm(x, residual, gate, scale, shift, weight, bias, eps, norm, None, rows, dtype)
+    return modulated_norm(**{**given, "activation": None})
 
 
 @op.mistake("computes the other norm: with a mean instead of without, or the reverse")
-def other_norm(
-    x: Float64Array,
-    residual: Values,
-    gate: Values,
-    scale: Values,
-    shift: Values,
-    weight: Values,
-    bias: Values,
-    eps: float,
-    norm: str,
-    activation: str | None,
-    rows: int,
-    dtype: str,
-) -> Any:
+@wraps(modulated_norm)
+def other_norm(**given: Any) -> Outputs:
     """Return y of the other norm."""
-    return modulated_norm(
-        x,
-        residual,
-        gate,
-        scale,
-        shift,
-        weight,
-        bias,
-        eps,
-        "rms_norm" if norm == "layer_norm" else "layer_norm",
-        activation,
-        rows,
-        dtype,
-    )
+    return modulated_norm(**{**given, "norm": "rms_norm" if given["norm"] == "layer_norm" else "layer_norm"})
 
 
 def _first(values: Values) -> Values:

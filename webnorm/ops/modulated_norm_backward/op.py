@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from webnorm.op import case, define_op, option, scalar, tensor, uniform
-from webnorm.op.dtypes import finfo
+from webnorm.op.dtypes import STORAGE, finfo
 from webnorm.op.op import Float64Array
 from webnorm.ops.modulated_norm.op import NORMS, in_rows, per_batch, per_column
 from webnorm.ops.rows import (
@@ -57,8 +57,8 @@ op = define_op(
         option("shift", default=True),
         option("weight"),
         option("bias"),
-        option("weight_dtype", None, "float32", "float16", "bfloat16"),
-        option("modulation_dtype", None, "float32", "float16", "bfloat16"),
+        option("weight_dtype", None, *STORAGE),
+        option("modulation_dtype", None, *STORAGE),
         option("dh"),
         option("gate"),
         option("activation", *ACTIVATIONS),

@@ -9,6 +9,7 @@ import numpy as np
 
 from webnorm.op import option, tensor, uniform
 from webnorm.op.definition import TensorDefinition
+from webnorm.op.dtypes import STORAGE
 from webnorm.op.op import Float64Array
 from webnorm.ops.rows import NormalizedRows, normalized_rows
 
@@ -35,7 +36,7 @@ OPTIONS = (
     option("weight", default=True),
     option("bias"),
     option("weight_per_head"),
-    option("weight_dtype", None, "float32", "float16", "bfloat16"),
+    option("weight_dtype", None, *STORAGE),
     option("layout", "tokens_first", "heads_first"),
 )
 DERIVED = {
