@@ -69,8 +69,10 @@ def met_by(kernel: Kernel, problem: NormProblem) -> set[Thing]:
     """Return what a kernel's run on a problem covers: its storage types, and each option, set or not."""
     names = [f"dtype={problem.dtype}"]
     for name in kernel.op.options:
-        value = getattr(problem.options, name)
-        names.append(name if value else f"no {name}")
+        value, default = (getattr(options, name) for options in (problem.options, kernel.op.defaults))
+        # A choice that always has a value counts as set if it is another than its default.
+        is_set = value != default if isinstance(default, str) else bool(value)
+        names.append(name if is_set else f"no {name}")
         names += [f"out_dtype={value}"] if name == "out_dtype" and value else []
     return {("kernel", kernel.label, name) for name in names}
 
@@ -84,8 +86,7 @@ def needed_of(kernel: Kernel) -> set[Thing]:
     """Return what tests must cover of a kernel: every storage type, and every option, set and not set."""
     rules = [require.rule for require in kernel.require]
     names = [f"dtype={dtype}" for dtype in STORAGE]
-    # The corpus of an op of define_op has cases for each option; tests/ops checks kernels on it.
-    for name in kernel.op.options if kernel.op.source is None else ():
+    for name in kernel.op.options:
         refused = [parse(text) for text in (f"not has_{name}", f"{name} == 0")]
         names += [name] if all(rule not in rules for rule in refused) else []
         names += [f"no {name}"] if parse(name) not in rules else []

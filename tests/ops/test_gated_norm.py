@@ -77,6 +77,7 @@ def test_heads_are_normalized_alone() -> None:
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_every_type_and_option(kernel: Any, device: Device) -> None:
     names = ["activation=*-8", "norm=*-8", "order=*-8", "bias-8", "weight_dtype=*-8", "cols-64", "cols-257"]
+    names += ["no-weight-8"]
     assert failure(device, kernel, cases_of_op(kernel.op.name, names), STORAGE) is None
 
 

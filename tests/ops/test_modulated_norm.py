@@ -106,6 +106,7 @@ def test_each_batch_element_has_its_own_scale() -> None:
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_every_type_and_option(kernel: Any, device: Device) -> None:
     names = ["activation=*-8", "norm=*-8", "weight-8", "bias-8", "weight_dtype=*-8", "cols-64", "cols-257"]
+    names += ["modulation_dtype=*-8", "no-scale-8", "no-shift-8"]
     own = (
         ["all*", "many-*", "dh-8", "gate-8"]
         if kernel.op.name in GRADIENT
