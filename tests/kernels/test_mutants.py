@@ -69,7 +69,7 @@ TWO_PASS, WELFORD, SHUFFLED, HELD_ROW = (
     f"layer_norm/{name}.wgsl" for name in ("two_pass", "welford", "welford_subgroup", "row_in_registers")
 )
 GEOMETRY, LOADS, STORES = "lib/geometry.wgsl", "lib/loads.wgsl", "lib/stores.wgsl"
-OUTPUT, WRITE, ENCODE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl"
+OUTPUT, WRITE, ENCODE, DTYPE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl", "lib/dtype.wgsl"
 GRADIENT, COLUMNS, COLUMN_SUMS = "lib/gradient.wgsl", "lib/columns.wgsl", "lib/column_sums.wgsl"
 GRADIENT_REGISTERS, GRADIENT_ROW = "lib/gradient_registers.wgsl", "lib/gradient_row.wgsl"
 HELD = ("layer_norm_backward/registers",)
@@ -162,9 +162,9 @@ MUTANTS = (
         ("the wrong residual slot", ROW, 'load_residual(row, j, thread)" ~', 'load_x(row, j, thread)" ~'),
         ("no bias of the projection", ROW, '" + load_residual_bias(j, thread)" if', '"" if'),
         ("h not rounded before it is normalized", ROW, '{{ rounded_to(input_dtype, "h") }}', "h"),
-        ("ties of h away from 0", ENCODE, "(bits + 0xfffu + ((bits >> {{ vec }}(13u)) & {{ vec }}(1u)))", "(bits + 0x1000u)"),
+        ("ties of h away from 0", DTYPE, "(bits + 0xfffu + ((bits >> {{ vec }}(13u)) & {{ vec }}(1u)))", "(bits + 0x1000u)"),
         ("h cut off instead of rounded", ROW, '{{ rounded_to(input_dtype, "h") }}', "bitcast<Vec>(bitcast<vec4<u32>>(h) & vec4(0xffffe000u))"),
-        ("small h rounded as if it were large", ENCODE, "select(bitcast<{{ vec }}<f32>>(normal), small", "select(bitcast<{{ vec }}<f32>>(normal), bitcast<{{ vec }}<f32>>(normal)"),
+        ("small h rounded as if it were large", DTYPE, "select(bitcast<{{ floats }}>(normal), small", "select(bitcast<{{ floats }}>(normal), bitcast<{{ floats }}>(normal)"),
         ("h given back without the residual", WRITE, "thread, {{ name ~ (j + 1 - count) ~ factor }}", 'thread, {{ "load_x(row, " ~ step(j + 1 - count) ~ ", thread)" if name == "h" else name ~ (j + 1 - count) ~ factor }}'),
         ("h never given back by sweeps", WRITE, "        store_h(row, row_exists, {{ j }}, thread, {{ h }});", "", ("naive",)),
         ("the words of the mean the other way round", WRITE, "row] = mean;\n        stats[params.stats_start + 3u * row + 1u] = {{ low }};", "row] = low;\n        stats[params.stats_start + 3u * row + 1u] = mean;"),

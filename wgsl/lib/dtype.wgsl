@@ -82,3 +82,19 @@ atomic<u32>
 {% macro rounded_to(dtype, value) -%}
 {{ "round_float16(" ~ value ~ ")" if dtype == "float16" else (value if dtype == "float32" else decoded(dtype, encoded(dtype, value))) }}
 {%- endmacro %}
+{#- The function that `rounded_to` calls for float16. -#}
+{% macro round_float16_function() %}
+{% set vec = "vec" ~ lanes if lanes > 1 else "" %}
+{% set floats, words = (vec ~ "<f32>", vec ~ "<u32>") if vec else ("f32", "u32") %}
+// Rounds to nearest even. NVIDIA's compiler would replace unpack2x16float(pack2x16float(value)) by the value.
+fn round_float16(value: {{ floats }}) -> {{ floats }} {
+    let bits = bitcast<{{ words }}>(value);
+    let even = (bits + 0xfffu + ((bits >> {{ vec }}(13u)) & {{ vec }}(1u))) & {{ vec }}(0xffffe000u);
+    let infinite = (bits & {{ vec }}(0x80000000u)) | {{ vec }}(0x7f800000u);
+    let rounded = select(even, infinite, abs(value) >= {{ vec }}(65520.0));
+    // An addition to the bits of a NaN with all bits set would give -0.
+    let normal = select(rounded, bits, (bits & {{ vec }}(0x7fffffffu)) > {{ vec }}(0x7f800000u));
+    let small = round(value * 16777216.0) / 16777216.0;
+    return select(bitcast<{{ floats }}>(normal), small, abs(value) < {{ vec }}(0.00006103515625));
+}
+{% endmacro %}

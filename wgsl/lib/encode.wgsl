@@ -1,6 +1,6 @@
 {#- Conversions between chunks and vec4<f32>, for each storage type of the problem. They round to nearest even. WGSL
     leaves the rounding of pack2x16float to the implementation, and its result beyond float16's range. -#}
-{% from "lib/dtype.wgsl" import lanes, by_halves, rounds_float16 with context %}
+{% from "lib/dtype.wgsl" import lanes, by_halves, round_float16_function, rounds_float16 with context %}
 {% set dtypes = tensors | map(attribute="dtype") | unique | list %}
 {% if "float16" in dtypes %}
 {% if lanes == 2 %}
@@ -36,18 +36,7 @@ fn encode_float16(value: vec4<f32>) -> vec2<u32> {
 
 {% endif %}
 {% if rounds_float16 %}
-// Rounds to nearest even. NVIDIA's compiler would replace unpack2x16float(pack2x16float(value)) by the value.
-{% set vec = "vec" ~ lanes %}
-fn round_float16(value: {{ vec }}<f32>) -> {{ vec }}<f32> {
-    let bits = bitcast<{{ vec }}<u32>>(value);
-    let even = (bits + 0xfffu + ((bits >> {{ vec }}(13u)) & {{ vec }}(1u))) & {{ vec }}(0xffffe000u);
-    let infinite = (bits & {{ vec }}(0x80000000u)) | {{ vec }}(0x7f800000u);
-    let rounded = select(even, infinite, abs(value) >= {{ vec }}(65520.0));
-    // An addition to the bits of a NaN with all bits set would give -0.
-    let normal = select(rounded, bits, (bits & {{ vec }}(0x7fffffffu)) > {{ vec }}(0x7f800000u));
-    let small = round(value * 16777216.0) / 16777216.0;
-    return select(bitcast<{{ vec }}<f32>>(normal), small, abs(value) < {{ vec }}(0.00006103515625));
-}
+{{ round_float16_function() }}
 
 {% endif %}
 {% if "bfloat16" in dtypes %}
