@@ -149,7 +149,7 @@ def _drawn_task(rng: np.random.Generator) -> Task:
 
 
 def _drawn_options(rng: np.random.Generator, op: Op, dtype: str) -> NormOptions:
-    """Draw options of an op that a call can request; a parameters' type needs a parameter."""
+    """Draw options of an op that a call can request; a type of arrays needs an array."""
     flags = [name for name in op.options if name in NormOptions.flags()]
     types = (None, None, None, "int8", *FP8)
     of_parameters = [t.option for t in op.tensors if not t.batched and t.access == "read"]
@@ -159,6 +159,8 @@ def _drawn_options(rng: np.random.Generator, op: Op, dtype: str) -> NormOptions:
             chosen["out_dtype"] = types[int(rng.integers(len(types)))]
         given = any(chosen.get(str(name)) for name in of_parameters)
         chosen["weight_dtype"] = "float32" if given and dtype != "float32" and rng.random() < 0.4 else None
+        if chosen.get("residual"):
+            chosen["residual_dtype"] = "float32" if rng.random() < 0.4 else None
         chosen["max_workgroups"] = int(rng.choice([0, 0, 0, 3]))
         # The op rejects invalid combinations, which are drawn again.
         with suppress(WebnormError):
@@ -175,11 +177,13 @@ def call(device: Device, shape: SoakShape, arrays: Mapping[str, Array]) -> dict[
     op, problem = shape.task.op, shape.task.problem
     function = getattr(webnorm, op.name)
     taken = inspect.signature(function).parameters
-    brought = {tensor.option for tensor in op.tensors if tensor.access == "read"}
+    inputs = [tensor for tensor in op.tensors if tensor.access == "read"]
+    # An array brings these options along: that it exists, and its storage type.
+    brought = {tensor.option for tensor in inputs} | {tensor.storage for tensor in inputs}
     given: dict[str, Any] = {
         name if name in taken else f"{name}_grad": getattr(problem.options, name)
         for name in op.options
-        if name not in brought and name != "weight_dtype"
+        if name not in brought
     }
     if "scale" in taken:
         given["scale"] = problem.scale

@@ -115,7 +115,7 @@ def test_a_run_on_two_software_adapters(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "backends.md").read_text(encoding="utf-8")
     assert text == done.stdout
-    for part in ("| softmax, 16x256 float16 | registers ", "## Small shaders", "## Generated code"):
+    for part in ("| softmax, 16x1x256 float16 | registers ", "## Small shaders", "## Generated code"):
         assert part in text
     if not (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")):
         assert "there is no C compiler" in text

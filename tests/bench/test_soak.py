@@ -39,7 +39,7 @@ def test_calls_leak_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> 
     if leaks:
         # A leak also shows with more calls. Python's caches from the first calls do not, and fluctuations of
         # its blocks weigh less.
-        leaks &= set(soaked(device, monkeypatch, 8, 960).leaks())
+        leaks &= set(soaked(device, monkeypatch, 8, 4000).leaks())
     assert not leaks, found.added()
 
 

@@ -32,7 +32,7 @@ export function drawn({ op, dtype, rows, cols, eps, mean }) {
   if (op === "layer_norm") stored.bias = encode(Float64Array.from({ length: cols }, () => 0.5 * normal()), dtype);
   const arrays = Object.fromEntries(Object.entries(stored).map(([name, data]) => [name, decode(data, dtype)]));
   const has_mean = op === "layer_norm";
-  const problem = { op, dtype, rows: some, cols, eps, has_mean, scale: 1, options: {} };
+  const problem = { op, dtype, rows: some, cols, eps, has_mean, scale: 1, options: { weight_offset: 0 } };
   const { value } = answersOf(arrays, problem).y;
   return { stored: { ...stored, x: repeated(stored.x, rows * cols) }, expected: value };
 }

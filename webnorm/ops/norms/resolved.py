@@ -155,13 +155,15 @@ def _rows(op: Op, given: Given, leading: tuple[int, ...]) -> dict[str, AnyArray]
 
 
 def _options(op: Op, given: Given, arrays: Mapping[str, AnyArray]) -> dict[str, Any]:
-    """Return the requested options, from arrays or from arguments, without the parameters' dtype."""
-    brought = {tensor.option: tensor.name for tensor in op.tensors if tensor.access == "read"}
+    """Return the requested options, from arrays or from arguments, without the arrays' dtypes."""
+    inputs = [tensor for tensor in op.tensors if tensor.access == "read"]
+    brought = {tensor.option: tensor.name for tensor in inputs}
+    storages = {tensor.storage for tensor in inputs}
     found: dict[str, Any] = {}
     for name in op.options:
         if name in brought:
             found[name] = brought[name] in arrays
-        elif name not in ("weight_dtype", "residual_dtype"):
+        elif name not in storages:
             argument = name if name in given else f"{name}_grad"
             found[name] = _option(name, argument, given[argument])
     if found.get("out_dtype") == DTYPE_NAMES[arrays["x"].dtype]:
