@@ -325,7 +325,8 @@ HONEST = {
     "read by many": (TILE, NEXT),
     "a load for all": (
         KEPT,
-        "if (place == 0u) { kept = 1.0; } let x = workgroupUniformLoad( & kept); if (place == 1u) { kept = x; }",
+        "if (place == 0u) { kept = 1.0; } let x = workgroupUniformLoad( & kept); "
+        "if (place == 1u) { kept = x; }",
     ),
 }
 # Texts without a verdict.
