@@ -59,6 +59,10 @@ def test_the_package_is_one_npm_package(package: Path) -> None:
     # An app loads the runtime once.
     runtimes = [path.read_text() for path in package.glob("norms/*/runtime.js")]
     assert {*runtimes} == {'export * from "../../runtime.js";\n'}
+    # The pages of all norms share their modules.
+    assert (package / "page" / "verify.js").is_file() and not [*package.glob("norms/*/page")]
+    listed = json.loads((package / "package.json").read_text())["files"]
+    assert {path.name for path in package.iterdir()} - {*listed} == {"package.json", "README.md"}
     types, readme = ((package / name).read_text() for name in ("index.d.ts", "README.md"))
     assert all(f"readonly {name}: " in types and f"`{name}`" in readme for name in NAMES)
     texts = [path.read_text() for path in package.rglob("*") if path.suffix in (".js", ".json", ".md", ".ts")]

@@ -1,17 +1,18 @@
 // Checks an exported package in node or Deno, and posts the report of its page to webnorm's server.
 //
-// node engine_verify.mjs FOLDER ADDRESS QUERY WEBGPU
-// deno run --unstable-webgpu engine_verify.mjs FOLDER ADDRESS QUERY
+// node engine_verify.mjs FOLDER PART ADDRESS QUERY WEBGPU
+// deno run --unstable-webgpu engine_verify.mjs FOLDER PART ADDRESS QUERY
 //
-// FOLDER is the package, ADDRESS takes the report, QUERY is the query of the package's page, and WEBGPU is the npm
-// package webgpu. assets/reporter.js posts the same data from a page.
+// FOLDER has the runtime and the page's modules, PART is the folder in it whose package is checked, ADDRESS takes the
+// report, QUERY is the query of the package's page, and WEBGPU is the npm package webgpu. assets/reporter.js posts the
+// same data from a page.
 
 import { readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
 
-const [folder, address, search, webgpu] = process.argv.slice(2);
+const [folder, part, address, search, webgpu] = process.argv.slice(2);
 const imported = (path) => import(pathToFileURL(resolve(path)).href);
 
 const errors = [];
@@ -60,7 +61,7 @@ async function findAdapter() {
 }
 
 async function load(file) {
-  const bytes = await readFile(join(folder, file));
+  const bytes = await readFile(join(folder, part, file));
   return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
 }
 
@@ -70,6 +71,7 @@ const { deno } = process.versions;
 const host = {
   engine: deno ? `Deno ${deno}` : `node ${process.versions.node}`,
   load,
+  importCode: () => imported(join(folder, part, "index.js")),
   findAdapter,
   without: query.get("without")?.split(",") ?? [],
   quick: query.has("quick"),

@@ -12,7 +12,7 @@ from typing import Any
 from webnorm._version import __version__
 from webnorm.errors import WebnormError, counted, path_argument, shell_command, shell_word
 from webnorm.op.registry import OPS
-from webnorm.web.folder import MANIFEST, MODEL_LISTING, NORMS, Files, digests
+from webnorm.web.folder import MANIFEST, MODEL_LISTING, NORMS, PAGE, Files, digests
 from webnorm.web.package.npm import package_files
 from webnorm.web.package.request import TO_A_FOLDER, ExportRequest, Update, checked_name, request_for
 from webnorm.web.pages import json_text, render_model_asset
@@ -152,7 +152,7 @@ def model_package(
         except WebnormError as error:
             left.append(f"{norm.name}: {error}")
             continue
-        files |= {"runtime.js": own["runtime.js"], **_placed(norm, own)}
+        files |= {**_for_all(own), **_placed(norm, own)}
         kept.append(norm)
     if not kept:
         raise WebnormError(f"{source}: none of its norms can be exported ({left[0]})")
@@ -184,10 +184,17 @@ def _request(norm: ModelNorm, minify: bool, forced: bool, partial: bool) -> Expo
     )
 
 
+def _for_all(files: Files) -> Files:
+    """Return the files that are the same in every norm's package: the runtime and the page's modules."""
+    return {name: files[name] for name in files if name == "runtime.js" or name.startswith("page/")}
+
+
 def _placed(norm: ModelNorm, files: Files) -> Files:
     """Return a norm's files at their place in the model's package."""
-    own = {name: content for name, content in files.items() if name not in _ALONE}
+    shared = _for_all(files)
+    own = {name: content for name, content in files.items() if name not in (*_ALONE, *shared)}
     own["runtime.js"] = _RUNTIME
+    own[PAGE] = own[PAGE].replace(b'="page/', b'="../../page/')
     manifest = json.loads(own.pop(MANIFEST))
     manifest["files"] = {name: one for name, one in digests(own).items() if name in manifest["files"]}
     own[MANIFEST] = json_text(manifest)
@@ -258,7 +265,7 @@ def _package_json(name: str, model: str) -> bytes:
                 "./norms.json": "./norms.json",
                 "./package.json": "./package.json",
             },
-            "files": ["index.js", "index.d.ts", "runtime.js", MODEL_LISTING, NORMS],
+            "files": ["index.js", "index.d.ts", "runtime.js", MODEL_LISTING, NORMS, "page"],
             "keywords": ["webgpu", "wgsl", "normalization"],
         }
     )

@@ -15,6 +15,7 @@ async function run() {
   const host = {
     engine: navigator.userAgent,
     load,
+    importCode: () => import(new URL("index.js", document.baseURI).href),
     findAdapter,
     without: query.get("without")?.split(",") ?? [],
     quick: query.has("quick"),
