@@ -7,6 +7,7 @@
 // report, QUERY is the query of the package's page, and WEBGPU is the npm package webgpu. assets/reporter.js posts the
 // same data from a page.
 
+import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import process from "node:process";
@@ -66,7 +67,9 @@ async function load(file) {
 }
 
 const query = new URLSearchParams(search);
-const { checkPackage } = await imported(join(folder, "page/verify_package.js"));
+// A model's package has no manifest of its own.
+const isModel = !existsSync(join(folder, part, "manifest.json"));
+const { checkPackage, checkModel } = await imported(join(folder, isModel ? "page/model_norms.js" : "page/verify_package.js"));
 const { deno } = process.versions;
 const host = {
   engine: deno ? `Deno ${deno}` : `node ${process.versions.node}`,
@@ -76,5 +79,5 @@ const host = {
   without: query.get("without")?.split(",") ?? [],
   quick: query.has("quick"),
 };
-const silent = { say() {}, remark() {}, showPackage() {}, show() {} };
-await finish({ report: await checkPackage(host, silent) });
+const silent = { say() {}, remark() {}, showPackage() {}, showModel() {}, show() {} };
+await finish({ report: await (isModel ? checkModel : checkPackage)(host, silent) });
