@@ -30,7 +30,7 @@ from webnorm.lab.run.submission import json_schema
 from webnorm.op import op_trial
 from webnorm.op.corpus import whole_corpus
 from webnorm.op.op import Op
-from webnorm.op.registry import load_op
+from webnorm.op.registry import OPS, load_op
 from webnorm.web.folder import LAB_INDEX
 from webnorm.web.package.request import request_for
 
@@ -280,6 +280,13 @@ def test_the_corpus_has_sizes_values_and_cases_of_its_own(tmp_path: Path) -> Non
     assert cases["twice-mine"].shape == (1, 2) and cases["twice-mine"].source == "a bug"
     sources = [cases[f"twice-cut-{split}"].source for split in ("bindings", "dispatches")]
     assert sources == ["rows cut into slices", "dispatches in two dimensions"]
+
+
+def test_a_case_can_be_selected_by_its_name() -> None:
+    """A comma separates names, so none contains one, not even with two options."""
+    names = [case.name for case in whole_corpus(1, [*OPS])]
+    assert [name for name in names if "," in name or " " in name] == []
+    assert "modulated_norm-residual+gate-8" in names
 
 
 MANY_SIZES = {
