@@ -30,7 +30,7 @@ from webnorm.lab.run.submission import json_schema
 from webnorm.op import op_trial
 from webnorm.op.corpus import whole_corpus
 from webnorm.op.op import Op
-from webnorm.op.registry import OPS, load_op
+from webnorm.op.registry import load_op
 from webnorm.web.folder import LAB_INDEX
 from webnorm.web.package.request import request_for
 
@@ -284,7 +284,7 @@ def test_the_corpus_has_sizes_values_and_cases_of_its_own(tmp_path: Path) -> Non
 
 def test_a_case_can_be_selected_by_its_name() -> None:
     """A comma separates names, so none contains one, not even with two options."""
-    names = [case.name for case in whole_corpus(1, [*OPS])]
+    names = [case.name for case in whole_corpus(1, ["modulated_norm"])]
     assert [name for name in names if "," in name or " " in name] == []
     assert "modulated_norm-residual+gate-8" in names
 
