@@ -144,6 +144,15 @@ def test_the_norm_family_is_accurate_in_an_engine(engine: str) -> None:
 
 
 @pytest.mark.vulkan
+@pytest.mark.slow
+def test_float16_overflows_to_infinity(engine: str) -> None:
+    """SwiftShader's pack2x16float makes a NaN of a number beyond float16's range."""
+    case = "qk_norm_backward-weight_dtype=float16-large"
+    found = webnorm.check("naive", op="qk_norm_backward", cases=case, engine=engine, seed=1)
+    assert [one.status for one in found.results] == ["pass"]
+
+
+@pytest.mark.vulkan
 def test_an_engine_reads_a_mapped_buffer(engine: str) -> None:
     """Times come from buffers that are mapped, which WebGPU does not copy from."""
     with Worker(engine=engine) as worker:
