@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from webnorm.functions.gradients import softmax_backward as softmax_backward
     from webnorm.functions.group_norms import group_norm as group_norm
     from webnorm.functions.group_norms import instance_norm as instance_norm
+    from webnorm.functions.head_norms import qk_norm as qk_norm
     from webnorm.functions.microsoft_norms import embed_layer_normalization as embed_layer_normalization
     from webnorm.functions.microsoft_norms import group_norm_ms as group_norm_ms
     from webnorm.functions.microsoft_norms import (
@@ -100,6 +101,7 @@ _HOME = {
             "group_norm_backward log_softmax_backward normalize_backward softmax_backward"
         ),
         "functions.group_norms": "group_norm instance_norm",
+        "functions.head_norms": "qk_norm",
         "functions.microsoft_norms": (
             "embed_layer_normalization group_norm_ms simplified_layer_normalization skip_group_norm "
             "skip_layer_normalization skip_simplified_layer_normalization"

@@ -1,6 +1,7 @@
 """Measure the norm family on an NVIDIA card, next to a copy, torch and torch.compile.
 
-    python -m bench.family --out DIR [--op group_norm ...] [--only untuned] [--steps N] [--write]
+    python -m bench.family --out DIR [--op group_norm ...] [--only untuned] [--dtype bfloat16] [--steps N]
+        [--write | --unchecked]
 
 Each problem is measured in one run: the copies, the kernel that `auto` chooses with its neighbours, and
 torch's functions take turns, one sample each per round. With --steps the search moves to the best neighbour
@@ -8,6 +9,10 @@ that many times. Constants may be tuned on problems that are marked "tuned". The
 "untuned" have no influence on them.
 
 --out writes family.md and family.json into DIR, and --write writes bench/results/family.md.
+
+Inputs and their answers in float64 take most of a run's time. --unchecked times many variants of a kernel in
+seconds: inputs repeat a few values, no output is compared with float64, and torch does not take part. The
+report says so.
 """
 
 from __future__ import annotations
@@ -15,14 +20,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.arguments import bare_parser, positive, run, whole
+from bench.family.problems import PROBLEMS, FamilyProblem
 from bench.markdown import GrowingReport, head, row
-from bench.record.side_by_side import KnownResults, measure, pace_of
+from bench.record.side_by_side import UNCHECKED, KnownResults, measure, pace_of
 from bench.record.variants import TunedVariants, neighbours
 from webnorm.choice.defaults import choose
 from webnorm.errors import WebnormError, sentence
@@ -32,80 +37,22 @@ from webnorm.gpu.timing import Pace
 from webnorm.kernels.headers.library import own_kernels
 from webnorm.kernels.headers.variants import Variant, format_constants
 from webnorm.lab.results.result import Result
+from webnorm.op.dtypes import STORAGE
 from webnorm.op.op import Task
-from webnorm.op.registry import OPS, options_of
 
 _RESULTS = Path(__file__).parents[1] / "results" / "family.md"
 # A search stops if no neighbour is faster by this factor.
 _GAIN = 1.01
 
 
-@dataclass(frozen=True)
-class FamilyProblem:
-    """A problem with the model that has it. Problems that are not `tuned` have tuned nothing."""
-
-    op: str
-    sizes: tuple[int, ...]
-    options: tuple[str, ...]
-    model: str
-    tuned: bool
-
-    def task(self, dtype: str) -> Task:
-        """Return the problem as a task, in a storage type."""
-        op = OPS[self.op]
-        return Task(op, op.problem(*self.sizes, dtype=dtype, options=options_of(op, self.options)))
-
-
-def _unet(model: str, batch: int, tuned: bool, *levels: tuple[int, int]) -> Iterator[FamilyProblem]:
-    for channels, side in levels:
-        sizes = (batch, channels, side * side, 32)
-        yield FamilyProblem("group_norm", sizes, ("activation=silu",), model, tuned)
-
-
-# Sizes of group_norm: batch, channels, spatial, groups. The levels are channels and the side of an image.
-PROBLEMS: tuple[FamilyProblem, ...] = (
-    *_unet("SD 1.5 UNet", 16, True, (320, 64), (640, 32), (1280, 16), (1280, 8)),
-    *_unet("SD 1.5 UNet", 16, False, (640, 64), (960, 64), (1920, 32), (2560, 16)),
-    *_unet("SDXL UNet", 8, True, (320, 128), (1280, 32)),
-    *_unet("SDXL UNet", 8, False, (640, 64), (960, 128), (1920, 64)),
-    *_unet("FLUX VAE", 1, True, (512, 128), (256, 256), (128, 512)),
-    *_unet("FLUX VAE", 1, False, (512, 64), (512, 256), (256, 512)),
-    *_unet("FLUX VAE, 4 images", 4, False, (512, 128), (128, 512)),
-    # Sizes: batch, tokens, query heads, key heads, elements between rows of queries and of keys, columns.
-    FamilyProblem("qk_norm", (4, 4096, 32, 8, 1024, 0, 128), ("qkv",), "Qwen3-8B", True),
-    FamilyProblem("qk_norm", (4, 4096, 16, 16, 1024, 0, 64), ("qkv",), "a ViT-L", True),
-    FamilyProblem("qk_norm", (4, 4096, 16, 8, 2048, 0, 256), ("qkv",), "Gemma 3 12B", True),
-    FamilyProblem("qk_norm", (2, 4608, 24, 24, 0, 0, 128), (), "FLUX", False),
-    FamilyProblem("qk_norm", (8, 2048, 12, 12, 768, 0, 64), ("qkv",), "a ViT-B", False),
-    FamilyProblem("qk_norm", (3, 5000, 8, 4, 1024, 0, 256), ("qkv",), "Gemma 3 4B", False),
-    # Sizes: batch, rows, columns.
-    FamilyProblem("modulated_norm", (64, 256, 1152), (), "DiT-XL/2", True),
-    FamilyProblem("modulated_norm", (4, 4608, 3072), (), "FLUX", True),
-    FamilyProblem("modulated_norm", (8, 4096, 1536), (), "SD 3", False),
-    FamilyProblem("modulated_norm", (32, 1024, 2304), (), "another DiT", False),
-    # Sizes: batch, queries, columns.
-    FamilyProblem("softmax", (8192, 1, 4096), (), "long contexts", True),
-    FamilyProblem("softmax", (30000, 1, 1280), (), "a classifier", False),
-    # Sizes: rows, columns.
-    FamilyProblem("l2_norm", (65536, 768), (), "sentence embeddings", True),
-    FamilyProblem("l2_norm", (20000, 2048), (), "other embeddings", False),
-    # Sizes: rows, heads, columns.
-    FamilyProblem("gated_norm", (16384, 32, 128), (), "Qwen3-Next", True),
-    FamilyProblem("gated_norm", (8192, 1, 5120), ("order=gate_first",), "Mamba-2", True),
-    FamilyProblem("gated_norm", (20000, 16, 128), (), "a smaller Qwen3-Next", False),
-    FamilyProblem("gated_norm", (12288, 8, 512), ("order=gate_first",), "Mamba-2 in 8 groups", False),
-)
-
-
-def _search(device: Device, task: Task, pace: Pace, steps: int) -> tuple[Variant, ...]:
+def _search(device: Device, task: Task, pace: Pace, steps: int, checked: bool) -> tuple[Variant, ...]:
     """Return the best variants on a walk from `auto` to the best neighbour, again and again."""
     ladder, traits = own_kernels(task.op.name), device.traits
     found = [choose(ladder, task, traits).variant]
     for _ in range(steps):
         near = tuple(neighbours(found[-1], task, traits))
-        results = measure(
-            device, task, 9, alone=True, known=KnownResults(tuned=TunedVariants(near, 0)), pace=pace
-        )
+        known = KnownResults(tuned=TunedVariants(near, 0))
+        results = measure(device, task, 9, alone=True, known=known, pace=pace, checked=checked)
         timed = {str(one): _time_of(results, one) for one in near}
         best = min(near, key=lambda one: timed[str(one)])
         if timed[str(best)] * _GAIN > timed[str(found[-1])]:
@@ -122,11 +69,12 @@ def _time_of(results: Sequence[Result], variant: Variant) -> float:
 
 
 def measured_rows(
-    device: Device, problem: FamilyProblem, task: Task, pace: Pace, steps: int
+    device: Device, problem: FamilyProblem, task: Task, pace: Pace, steps: int, checked: bool = True
 ) -> tuple[str, dict[str, Any]]:
     """Return a problem's line of the table, and its results as JSON."""
-    known = KnownResults(tuned=TunedVariants(_search(device, task, pace, steps), 0)) if steps else None
-    results = measure(device, task, 30, known=known, pace=pace)
+    found = _search(device, task, pace, steps, checked) if steps else None
+    known = None if found is None else KnownResults(tuned=TunedVariants(found, 0))
+    results = measure(device, task, 30, alone=not checked, known=known, pace=pace, checked=checked)
     own = [one for one in results if one.op == task.op.name and one.percent_of_copy is not None]
     rivals = {one.kernel: one for one in results if one.kernel.startswith("torch")}
     auto = next((one for one in results if one.auto is not None), None)
@@ -146,17 +94,22 @@ def measured_rows(
         for one in results
         if one.status != "pass"
     ]
-    found = {
+    data = {
         "op": task.op.name,
         "problem": str(task.problem),
+        "unchecked": not checked,
         "results": [
             {"kernel": one.kernel, "constants": dict(one.constants), "us": (one.median_ns or 0) / 1000,
-             "percent": one.percent_of_copy, "status": one.status}
+             "percent": one.percent_of_copy, "status": _status(one)}
             for one in results
         ],
         "wrong": wrong,
     }  # fmt: skip
-    return row(cells), found
+    return row(cells), data
+
+
+def _status(one: Result) -> str:
+    return "unchecked" if one.status == "pass" and one.reason == UNCHECKED else one.status
 
 
 def _percent(one: Result | None) -> str:
@@ -168,16 +121,33 @@ def _percent(one: Result | None) -> str:
 _COLUMNS = ("model", "", "auto", "%", "best found", "%", "torch eager %", "torch.compile %")
 
 
+def _heading(device: str, unchecked: bool) -> list[str]:
+    """Return the first lines of the report."""
+    title = "# The norm family, in percent of the best copy"
+    lines = [f"{title} (UNCHECKED: {UNCHECKED})" if unchecked else title, "", device, ""]
+    if unchecked:
+        lines += ["No result of this run was compared with float64, so wrong kernels have times, too.", ""]
+    return [*lines, *head("problem", _COLUMNS)]
+
+
 def _arguments() -> argparse.Namespace:
     parser = bare_parser(__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--op", nargs="+")
+    parser.add_argument("--op", nargs="+", choices=sorted({one.op for one in PROBLEMS}), metavar="OP")
     parser.add_argument("--only", choices=("tuned", "untuned"))
-    parser.add_argument("--dtype", nargs="+", default=["float16"])
+    parser.add_argument(
+        "--dtype", nargs="+", choices=STORAGE, default=["float16"], help="storage types; default: float16"
+    )
     parser.add_argument("--steps", type=whole, default=0, help="moves of the search from auto")
     parser.add_argument("--seconds", type=positive, default=3600)
     parser.add_argument("--write", action="store_true")
-    return parser.parse_args()
+    parser.add_argument(
+        "--unchecked", action="store_true", help="time kernels without comparing any result with float64"
+    )
+    asked = parser.parse_args()
+    if asked.write and asked.unchecked:
+        raise WebnormError(f"--write and --unchecked cannot be combined: {_RESULTS.name} has checked results")
+    return asked
 
 
 def main() -> None:
@@ -186,13 +156,11 @@ def main() -> None:
     until += asked.seconds
     device = open_device()
     report = GrowingReport([asked.out / "family.md", *([_RESULTS] if asked.write else [])])
-    report.add(
-        "# The norm family, in percent of the best copy", "", str(device), "", *head("problem", _COLUMNS)
-    )
+    report.add(*_heading(str(device), asked.unchecked))
     pace, found = pace_of(device), []
     for dtype in asked.dtype:
         for problem in PROBLEMS:
-            if problem.op not in OPS or (asked.op and problem.op not in asked.op):
+            if asked.op and problem.op not in asked.op:
                 continue
             if asked.only and problem.tuned != (asked.only == "tuned"):
                 continue
@@ -200,7 +168,9 @@ def main() -> None:
                 report.add("", "The time limit left out the other problems.")
                 break
             try:
-                line, results = measured_rows(device, problem, problem.task(dtype), pace, asked.steps)
+                line, results = measured_rows(
+                    device, problem, problem.task(dtype), pace, asked.steps, not asked.unchecked
+                )
             except WebnormError as error:
                 report.add(row([problem.op, str(problem.sizes), str(error)]))
                 continue

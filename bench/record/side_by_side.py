@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from bench.contenders import Contender, found_wrong, said, some_rows
 from bench.contenders.installed import ContenderLibrary, libraries, release
 from bench.contenders.samplers import Sampler
@@ -19,8 +21,10 @@ from webnorm.lab.results.result import Calls, Result
 from webnorm.lab.run import bench, jobs
 from webnorm.lab.verify import timed_work
 from webnorm.lab.verify.problem_buffers import Golden, RepeatedRows
-from webnorm.lab.verify.trial import failed_result, try_variant, with_samples
-from webnorm.op.op import ExpectedOutputs, Task
+from webnorm.lab.verify.trial import blank_result, failed_result, try_variant, with_samples
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.op import ExpectedOutputs, Op, Task, make_inputs
+from webnorm.op.problem import Problem
 from webnorm.op.registry import OPS, as_copy_problem
 
 # A record times the consecutive calls of one caller.
@@ -32,6 +36,11 @@ _SPREAD = 0.003
 _BUDGET_S = 600.0
 # A copy of 64 MiB measures the device's pace, with more sets than a cache can contain.
 _PACE_ROWS, _PACE_COLS, _PACE_SETS = 16384, 1024, 4
+
+# Different values of an input in a run without a comparison.
+_FEW_VALUES = 1 << 16
+# The reason of results that were timed without a comparison.
+UNCHECKED = "not compared with float64"
 
 # A variant that is right so far: its number, result and plan, and the bits of its outputs if known.
 _Right = tuple[int, Result, Plan, Golden | None]
@@ -150,8 +159,28 @@ def _tried(
             yield index, result, plan, golden
 
 
+def _prepared(board: RepeatedRows, own: OwnVariants, found: dict[int, Result]) -> Iterator[_Right]:
+    """Yield all variants that compile, without running them; the results of the others go to `found`."""
+    for index, variant in enumerate(own.variants):
+        unchecked = replace(blank_result(variant, board.problem), status="pass", reason=UNCHECKED)
+        result, plan = _on_the_board(board, variant, unchecked)
+        if plan is None:
+            found[index] = result
+        else:
+            yield index, result, plan, None
+
+
+def _repeated_inputs(op: Op, problem: Problem) -> dict[str, Array]:
+    """Return normal values for the inputs of a run that is not checked; many repeat, to draw them quickly."""
+    values = np.random.default_rng(0).standard_normal(_FEW_VALUES, np.float32)
+    return {
+        one.name: np.resize(values.astype(DTYPES[one.dtype(problem)]), one.shape_in(problem))
+        for one in op.inputs(problem)
+    }
+
+
 def _on_the_board(board: RepeatedRows, variant: Variant, result: Result) -> tuple[Result, Plan | None]:
-    """Return a variant's result on the block, and its plan on the whole board if it is right."""
+    """Return a variant's result so far, and its plan on the whole board if it is right."""
     if result.status != "pass":
         return result, None
     try:
@@ -186,19 +215,25 @@ def measure(
     known: KnownResults | None = None,
     pace: timing.Pace | None = None,
     laps: Laps | None = None,
+    checked: bool = True,
 ) -> list[Result]:
-    """Measure the copies, webnorm's variants and, unless `alone`, the contenders, in turn."""
+    """Measure the copies, webnorm's variants and, unless `alone`, the contenders, in turn.
+
+    Without `checked` nothing is compared with float64, the timed work is not proved, and inputs repeat a few
+    values. Results then have the reason UNCHECKED. Contenders are checked, so this needs `alone`.
+    """
+    assert checked or alone
     known, laps = known or KnownResults(), laps or Laps()
     sets = bench.sets_for(task, device.traits)
     own = own_variants(task, device.traits, known.tuned)
     check_memory(task, device, sets)
-    board = RepeatedRows(device, task, sets)
+    board = RepeatedRows(device, task, sets, draw=make_inputs if checked else _repeated_inputs)
     laps.mark("inputs")
     results: dict[int, Result] = {}
-    right = list(_tried(board, own, known.results, results))
+    right = list(_tried(board, own, known.results, results) if checked else _prepared(board, own, results))
     laps.mark("own")
     rivals = [] if alone else list(_entered(board, task, own, known, laps))
-    results |= _timed(board, right, rivals, own, rule_of(rounds), pace, laps)
+    results |= _timed(board, right, rivals, own, rule_of(rounds), pace, laps, checked)
     at = own.whole[1]
     tried = known.tuned.tried if known.tuned else None
     results[at] = replace(results[at], auto=own.auto.source, tried=tried)
@@ -217,8 +252,9 @@ def _timed(
     rule: timing.StoppingRule,
     pace: timing.Pace | None,
     laps: Laps,
+    checked: bool,
 ) -> dict[int, Result]:
-    """Time the variants in turn with the contenders, and verify that the timed work was done."""
+    """Time the variants in turn with the contenders; if `checked`, verify that the timed work was done."""
     if not right:
         return {}
     if pace is not None:
@@ -241,6 +277,8 @@ def _timed(
 
     for _ in jobs.fill_samples(setup, running, rule, sample_rivals):
         pass
+    if not checked:
+        return {one.index: jobs.with_times(setup, one.result, one) for one in running}
     # The record's claims concern webnorm's choice and a copy. The others only have their outputs checked.
     others = {one.index for one in running if not one.result.roofline} - {*own.whole}
     verdicts = jobs.check_all_timed_work(setup, running, others)

@@ -259,6 +259,11 @@ RACING = {
         "if (place == 1u) { tile[0] = 1.0; } for (var i = tile[0]; i < 1.0; i += 1.0) { }",
     ),
     "a pass that takes nothing": (KEPT, "kept = 1.0;"),
+    "a load for all": (KEPT, "let x = workgroupUniformLoad(&kept); kept = x;"),
+    "a load for all after a read": (
+        KEPT,
+        "let x = kept; if (place == 0u) { kept = x; } let y = workgroupUniformLoad(&kept);",
+    ),
 }
 HONEST = {
     "as it is usual": (TILE, f"tile[place] = 1.0; {WAIT} {NEXT}"),
@@ -318,6 +323,11 @@ HONEST = {
         "tile[place] = 1.0; tile[place] += tile[place]; tile[place] *= 2.0;",
     ),
     "read by many": (TILE, NEXT),
+    "a load for all": (
+        KEPT,
+        "if (place == 0u) { kept = 1.0; } let x = workgroupUniformLoad( & kept); "
+        "if (place == 1u) { kept = x; }",
+    ),
 }
 # Texts without a verdict.
 UNSAID = {
@@ -337,7 +347,7 @@ UNSAID = {
         f"{TILE} struct Two {{ a: atomic<u32>, b: u32 }} var<workgroup> both: Two;",
         "tile[place] = f32(atomicAdd(&both.a, 1u) + both.b);",
     ),
-    "a load for all": (KEPT, "let x = workgroupUniformLoad(&kept);"),
+    "a load of an element for all": (TILE, "let x = workgroupUniformLoad(&tile[0]);"),
     "as a whole": (TILE, "var other = tile;"),
     "component by component": ("var<workgroup> kept: vec4<f32>;", "kept.x = 1.0;"),
     "a component by its number": ("var<workgroup> kept: vec4<f32>;", "kept[1] = 1.0;"),

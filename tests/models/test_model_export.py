@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
@@ -14,9 +16,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+import axe
 import dawn
 from commands import webnorm
-from patience import HANG_S
+from headless import needs_browser, plainly_served, started
+from patience import HANG_MS, HANG_S
 from webnorm.cli.work.jobs import BAD_USAGE, INCONCLUSIVE, OK, WRONG
 from webnorm.engines import node_webgpu
 from webnorm.errors import WebnormError
@@ -59,6 +63,10 @@ def test_the_package_is_one_npm_package(package: Path) -> None:
     # An app loads the runtime once.
     runtimes = [path.read_text() for path in package.glob("norms/*/runtime.js")]
     assert {*runtimes} == {'export * from "../../runtime.js";\n'}
+    # The pages of all norms share their modules.
+    assert (package / "page" / "verify.js").is_file() and not [*package.glob("norms/*/page")]
+    listed = json.loads((package / "package.json").read_text())["files"]
+    assert {path.name for path in package.iterdir()} - {*listed} == {"package.json", "README.md"}
     types, readme = ((package / name).read_text() for name in ("index.d.ts", "README.md"))
     assert all(f"readonly {name}: " in types and f"`{name}`" in readme for name in NAMES)
     texts = [path.read_text() for path in package.rglob("*") if path.suffix in (".js", ".json", ".md", ".ts")]
@@ -96,6 +104,82 @@ def test_verify_checks_every_norm_in_node(package: Path, monkeypatch: pytest.Mon
     assert done.returncode == OK, done.stdout + done.stderr
     assert "pass  files: 4 norms with 12 shaders are as exported" in done.stdout
     assert re.findall(r"pass  node: (\w+): 3 of 3 shaders run here, 3 of them right", done.stdout) == NAMES
+    assert "pass  node: createNorms: 4 of 4 norms are right on one device" in done.stdout
+
+
+def swapped(code: str) -> str:
+    """Return index.js with the code of two norms exchanged."""
+    one, other = f'from "./norms/{NAMES[0]}/', f'from "./norms/{NAMES[3]}/'
+    return code.replace(one, "from HERE").replace(other, one).replace("from HERE", other)
+
+
+@needs_dawn
+@pytest.mark.parametrize(
+    ("change", "complaints"),
+    [
+        pytest.param(
+            swapped,
+            [f"{NAMES[0]}: ", f"{NAMES[3]}: ", "2 of 4 norms are right on one device"],
+            id="norms exchanged",
+        ),
+        pytest.param(
+            lambda code: code.replace(f"  {NAMES[1]}: create2,\n", ""),
+            [f"{NAMES[1]}: createNorms does not create it", "3 of 4 norms are right on one device"],
+            id="a norm left out",
+        ),
+        pytest.param(
+            lambda code: code.replace("const make =", 'throw new Error("no norms today");\n  const make ='),
+            ["createNorms fails", "no norms today"],
+            id="an error",
+        ),
+    ],
+)
+def test_verify_finds_a_wrong_create_norms(
+    change: Callable[[str], str],
+    complaints: list[str],
+    package: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The norms are right, but an app would not get them, since `createNorms` is wrong."""
+    for name, value in dawn.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    folder = tmp_path / "copy"
+    shutil.copytree(package, folder)
+    code = (folder / "index.js").read_text()
+    assert change(code) != code
+    (folder / "index.js").write_text(change(code))
+    listing = json.loads((folder / "norms.json").read_text())
+    listing["files"]["index.js"] = hashlib.sha256(change(code).encode()).hexdigest()
+    (folder / "norms.json").write_text(json.dumps(listing))
+    done = webnorm(["verify", str(folder), "--engine", "node", "--quick"], tmp_path)
+    assert done.returncode == WRONG, done.stdout + done.stderr
+    assert re.findall(r"pass  node: (\w+): 3 of 3 shaders run here, 3 of them right", done.stdout) == NAMES
+    failed = done.stdout.partition("FAIL  node: ")[2]
+    assert all(text in failed for text in complaints), failed
+
+
+@pytest.mark.slow
+@needs_browser
+def test_the_page_of_a_model(package: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(package, folder)
+    with started() as chromium, plainly_served(folder) as url:
+        page = chromium.new_page()
+        page.goto(f"{url}/verify.html")
+        page.wait_for_function("window.webnormReport", timeout=HANG_MS)
+        assert page.inner_text("#verdict") == "4 of 4 norms are right here"
+        assert page.locator("#norms a").all_inner_texts() == NAMES
+        page.evaluate(axe.rules())
+        assert axe.violations(page) == []
+        (folder / "index.js").write_text(swapped((folder / "index.js").read_text()))
+        page = chromium.new_page()
+        page.goto(f"{url}/verify.html")
+        page.wait_for_function("window.webnormReport", timeout=HANG_MS)
+        assert page.inner_text("#verdict") == "2 of 4 norms failed"
+        page.locator("#norms a").first.click()
+        page.wait_for_function("window.webnormReport", timeout=HANG_MS)
+        assert page.inner_text("#verdict") == "All 3 shaders are right here"
 
 
 @pytest.mark.slow
@@ -104,7 +188,7 @@ def test_verify_checks_every_norm_in_chromium(package: Path, tmp_path: Path) -> 
     picture = tmp_path / "page.png"
     done = webnorm(["verify", str(package), "--quick", "--screenshot", str(picture)], tmp_path)
     assert done.returncode == OK, done.stdout + done.stderr
-    assert re.findall(r"pass  browser: (\w+): ", done.stdout) == NAMES
+    assert re.findall(r"pass  browser: (\w+): ", done.stdout) == [*NAMES, "createNorms"]
     assert picture.read_bytes().startswith(b"\x89PNG")
     # One norm can be verified alone, with the model's runtime.
     done = webnorm(["verify", str(package / "norms" / NAMES[0]), "--quick"], tmp_path)

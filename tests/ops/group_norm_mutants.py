@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernel_mutants import KernelMutant
 
 TILES, SPLIT, STREAM, BOTH = ("tiles",), ("split_row",), ("streaming",), ("registers", "tiles")
+WAITING, COOPERATIVE = ("cooperative",), "lib/cooperative.wgsl"
 FOLDER, BACKWARD = "group_norm", "group_norm_backward"
 PLACE, COLUMNS, MOMENTS = "lib/group_place.wgsl", "lib/channel_tiles.wgsl", "lib/tile_moments.wgsl"
 
@@ -28,6 +29,22 @@ MUTANTS = (
     KernelMutant(
         "a part left out", f"{FOLDER}/split_row.wgsl", "first + {{ j }}u, thread)", "{{ j }}u, thread)", SPLIT
     ),
+    KernelMutant("records of another row", COOPERATIVE, "row * {{ moments }}u * PARTS + at", "at", WAITING),
+    KernelMutant(
+        "low of parts left out",
+        COOPERATIVE,
+        " + value_of(row_words[3u * other + 1u]) - low",
+        " - low",
+        WAITING,
+    ),
+    KernelMutant(
+        "distance of parts left out",
+        COOPERATIVE,
+        " + distance * (distance * (columns_in(other) * PER_COLUMN))",
+        "",
+        WAITING,
+    ),
+    KernelMutant("records never cleared", COOPERATIVE, "word], 0u)", "word], 1u)", WAITING),
     KernelMutant("low left out", f"{FOLDER}/tiles.wgsl", " - mean - low)", " - mean)", TILES),
     KernelMutant("bias left out", f"{FOLDER}/tiles.wgsl", '" + bias" if has_bias', '"" if has_bias', TILES),
     KernelMutant(
@@ -68,6 +85,17 @@ MUTANTS = (
     ),
     KernelMutant("last merge left out", COLUMNS, "other < {{ span }}u;", "other + 1u < {{ span }}u;", TILES),
     KernelMutant("all blocks full", COLUMNS, "min(BLOCK, POINTS - block * BLOCK)", "BLOCK", TILES),
+)
+# They fail only where a workgroup computes the records of others. On a software adapter it has to, because
+# the workgroups of later parts begin after those of earlier parts have ended.
+FALLBACK_MUTANTS = (
+    KernelMutant(
+        "missing parts left out", COOPERATIVE, "wanted < PARTS; round++", "round < 1u; round++", WAITING
+    ),
+    KernelMutant(
+        "own part not loaded again", COOPERATIVE, "if (measured != part) {", "if (false) {", WAITING
+    ),
+    KernelMutant("missing parts as one's own", COOPERATIVE, "let part = wanted;", "", WAITING),
 )
 
 GRADIENT_CASES = (

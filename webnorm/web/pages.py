@@ -25,7 +25,7 @@ _JS_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
 # An import or export between the runtime's modules.
 _JS_LINK = re.compile(r'^(?:import|export) \{[^}]*\} from "[^"]*";\n+', re.MULTILINE)
 # A module whose name begins with one of these belongs to that page only.
-_PAGES = ("verify", "lab", "play", "visits")
+_PAGES = ("verify", "model", "lab", "play", "visits")
 # The page of visits runs no kernels, so it needs few of the shared modules.
 _OF_VISITS = (
     "boot.js",
@@ -108,9 +108,10 @@ def _numbers() -> bytes:
 def page_files(page: str, index: str | None = None) -> Files:
     """Return the files of a page: its modules, and the runtime if it runs kernels.
 
-    The playground also gets the editor.
+    The playground also gets the editor. The page of a model's package also gets the modules of "verify".
     """
-    others = tuple(name for name in _PAGES if name != page)
+    own_modules = ("model", "verify") if page == "model" else (page,)
+    others = tuple(name for name in _PAGES if name not in own_modules)
     folders = ("page", "vendor") if page == "play" else ("page",)
     files = {
         f"{folder}/{path.name}": path.read_bytes()

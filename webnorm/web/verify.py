@@ -11,7 +11,7 @@ from typing import Any
 
 from webnorm.engines import node_webgpu
 from webnorm.engines.catalog import PORTABLE, Engine, find_engine, installed_engines
-from webnorm.errors import WebnormError, path_argument, shell_word
+from webnorm.errors import WebnormError, counted, path_argument, sentence, shell_word
 from webnorm.files.atomic import replacing
 from webnorm.kernels.headers.sources import wgsl_files
 from webnorm.op.registry import OPS
@@ -26,6 +26,7 @@ from webnorm.web.lab_site import LAB_PAGE, ExportedLab, check_lab_report, read_l
 from webnorm.web.package.manifest import (
     CouldNotCheck,
     MissingClass,
+    ModelReport,
     NativeResult,
     PackageShader,
     PageReport,
@@ -38,6 +39,9 @@ from webnorm.web.package.reader import ExportedModel, ExportedPackage, read_mode
 from webnorm.web.package.request import Update
 
 # cols is a name of the manifest's format.
+
+# An export, or a part of one, that has a page.
+_Part = ExportedPackage | ExportedLab | ExportedModel
 
 _EXPECTED = f"expected a folder that `webnorm export` wrote ({MANIFEST}, or {LAB_INDEX} of a lab)"
 # The number of names that a message lists to describe a folder.
@@ -101,7 +105,7 @@ class StepFinding:
     run, and `complaints` the kernels that are wrong.
     """
 
-    exported: ExportedPackage | ExportedLab | ExportedModel
+    exported: _Part
     step: str
     passed: bool | None
     text: str
@@ -170,7 +174,7 @@ def verify(
     if isinstance(exported, ExportedModel) and lan is not None:
         norm = shell_word(path_argument(exported.packages[0].folder))
         raise WebnormError(f"--lan: {folder} has a page for each norm; name one, such as {norm}")
-    parts = exported.packages if isinstance(exported, ExportedModel) else (exported,)
+    parts = _parts(exported)
     packages = [part for part in parts if isinstance(part, ExportedPackage)]
     lacking = tuple(f"{one.label}{text}" for one in packages for text in _absent(one))
     yield StepFinding(exported, "files", True, f"{exported.what} are as exported", remarks=lacking)
@@ -181,7 +185,7 @@ def verify(
         yield _lacking(exported, "Tint", no_tint)
     else:
         update("compiling the shaders", 0.1)
-        compiled = [_compiled(part) for part in parts]
+        compiled = [_compiled(part) for part in parts if not isinstance(part, ExportedModel)]
         yield from compiled
         if not all(one.passed for one in compiled):
             for step in [engine.name for engine in found] or [lan.name if lan else "browser"]:
@@ -203,9 +207,12 @@ def verify(
                 yield from _in_browser(part, opened, options, update)
 
 
-def _with_options(
-    parts: Sequence[ExportedPackage | ExportedLab], options: PageOptions
-) -> Iterator[tuple[ExportedPackage | ExportedLab, PageOptions]]:
+def _parts(exported: _Part) -> tuple[_Part, ...]:
+    """Return the parts that have a page: of a model's package each norm, and then the package."""
+    return (*exported.packages, exported) if isinstance(exported, ExportedModel) else (exported,)
+
+
+def _with_options(parts: Sequence[_Part], options: PageOptions) -> Iterator[tuple[_Part, PageOptions]]:
     """Yield each part of an export with the options of its page; the picture shows the first page."""
     for at, part in enumerate(parts):
         yield part, options if at == 0 else replace(options, screenshot=None)
@@ -215,7 +222,7 @@ def _absent(package: ExportedPackage) -> list[str]:
     return missing_class_text(package.manifest.get("absent", ()))
 
 
-def _lacking(exported: ExportedPackage | ExportedLab | ExportedModel, step: str, fix: Fix) -> StepFinding:
+def _lacking(exported: _Part, step: str, fix: Fix) -> StepFinding:
     """Return the finding for a step that cannot run."""
     why = fix.missing.removeprefix(f"No {step}: ")
     return StepFinding(exported, step, None, why, fixable=bool(fix.commands))
@@ -257,7 +264,7 @@ def refused_by_tint(exported: ExportedPackage | ExportedLab) -> tuple[tint.TintV
 
 
 def _in_browser(
-    exported: ExportedPackage | ExportedLab, browser: Visitor, options: PageOptions, update: Update
+    exported: _Part, browser: Visitor, options: PageOptions, update: Update
 ) -> Iterator[StepFinding]:
     try:
         for finding in _in_engine(exported, browser, "browser", options, update):
@@ -288,7 +295,7 @@ def _find_engines(names: Sequence[str]) -> tuple[list[Engine], Mapping[str, str]
 
 
 def _in_engines(
-    exported: ExportedPackage | ExportedLab,
+    exported: _Part,
     engines: Sequence[Engine],
     time_limit_s: float | None,
     options: PageOptions,
@@ -313,7 +320,7 @@ def _in_engines(
 
 
 def _over_lan(
-    exported: ExportedPackage | ExportedLab, lan: LanVisitor, options: PageOptions, update: Update
+    exported: _Part, lan: LanVisitor, options: PageOptions, update: Update
 ) -> Iterator[StepFinding]:
     """Yield the steps in the browser that a person opens, under its own name."""
     try:
@@ -328,7 +335,7 @@ def _over_lan(
 
 
 def _in_engine(
-    exported: ExportedPackage | ExportedLab,
+    exported: _Part,
     visitor: Visitor,
     step: str,
     options: PageOptions,
@@ -338,6 +345,8 @@ def _in_engine(
     if isinstance(exported, ExportedPackage):
         seen = replace(browser_answers(exported, visitor, options), engine=step)
         yield _package_seen(exported, seen)
+    elif isinstance(exported, ExportedModel):
+        yield _model_seen(exported, visitor, step, options)
     else:
         yield from _lab_seen(exported, visitor, step, options, update, most_problems)
 
@@ -349,7 +358,40 @@ def _package_seen(package: ExportedPackage, seen: BrowserFindings) -> StepFindin
     return StepFinding(package, seen.engine, not seen.complaints, text, seen=seen)
 
 
-def _run_nowhere(package: ExportedPackage | ExportedLab, *seen: BrowserFindings) -> Iterator[StepFinding]:
+def _model_seen(model: ExportedModel, visitor: Visitor, step: str, options: PageOptions) -> StepFinding:
+    """Let createNorms create all norms, as an app does, and return the finding about their outputs."""
+    folder, page = model.page
+    visit = visit_page(folder, visitor, page, page_query(options.without, quick=False), None)
+    report = parse_report(visit.report, ModelReport, page)
+    remarks = tuple(f"on the console: {remark}" for remark in visit.remarks)
+    if report["failure"] is not None:
+        complaint = sentence(report["failure"])
+        return StepFinding(model, step, False, "createNorms fails", remarks=remarks, complaints=(complaint,))
+    wrong = {package.folder.name: _norm_complaint(package, report) for package in model.packages}
+    complaints = tuple(f"{name}: {why}" for name, why in wrong.items() if why is not None)
+    count = counted(len(wrong), "norm")
+    text = f"createNorms: {len(wrong) - len(complaints)} of {count} are right on one device"
+    return StepFinding(model, step, not complaints, text, remarks=remarks, complaints=complaints)
+
+
+def _norm_complaint(package: ExportedPackage, report: ModelReport) -> str | None:
+    """Return what is wrong with a norm of a model's report; None if its outputs are right."""
+    said = next((one for one in report["norms"] if one["name"] == package.folder.name), None)
+    if said is None:
+        return f"{PAGE} did not report on it"
+    if said["reason"] is not None:
+        return said["reason"]
+    verdicts = {one["name"]: one["verdict"] for one in said["vectors"]}
+    missing = [one["name"] for one in package.manifest["vectors"] if one["name"] not in verdicts]
+    if missing:
+        return f"{', '.join(missing)} was not run"
+    # A vector that could not be compared, "skip", neither passes nor fails.
+    if "pass" not in verdicts.values():
+        return "no output could be compared"
+    return None if {*verdicts.values()} <= {"pass", "skip"} else "an output is wrong"
+
+
+def _run_nowhere(package: _Part, *seen: BrowserFindings) -> Iterator[StepFinding]:
     """Yield a step for shaders that ran neither at the export nor in any of the engines."""
     skipped = [
         {one.name: one for one in found.lines if one.native.verdict == one.browser.verdict == "skip"}

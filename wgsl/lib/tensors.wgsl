@@ -19,13 +19,16 @@
     needs WGSL's feature `buffer_view`. Such a tensor has both `load_NAME` and `load4_NAME`, or both `store_NAME` and
     `store4_NAME`, and may have any number of elements. `byte_NAME(i)` is the place of element i in the buffer, in bytes.
     It has to be a multiple of 16 in a call of `load4_NAME(i)` or `store4_NAME(i, value)`. For other types, write
-    `bufferView<TYPE>(&NAME, byte_NAME(i))`. -#}
+    `bufferView<TYPE>(&NAME, byte_NAME(i))`.
+
+    `atomic_scratch`, a list of names of scratch buffers, declares them as arrays of atomic<u32>. -#}
 {% from "lib/cost.wgsl" import tally with context %}
 {% set vectors = vector_width is defined and vector_width in (4, 8) %}
 {% set in_fours = vector_tensors if vector_tensors is defined else tensors | map(attribute="name") | list %}
 {% set scalar_types = {"int8": "i32", "int32": "i32", "uint8": "u32", "uint32": "u32"} %}
 {% set per_word = {"float16": 2, "bfloat16": 2, "int8": 4, "uint8": 4} %}
 {% set in_buffers = buffer_tensors if buffer_tensors is defined else [] %}
+{% set in_atomics = atomic_scratch if atomic_scratch is defined else [] %}
 {% set outputs_read = read_again if read_again is defined else [] %}
 {% macro in_vectors(tensor) -%}{{ "yes" if vectors and tensor.name in in_fours and tensor.elements % 4 == 0 }}{%- endmacro %}
 {#- Whether eight elements can be accessed at once, and whether one access has eight elements of two bytes. -#}
@@ -67,7 +70,7 @@ requires {{ feature }};
 {% include "lib/params.wgsl" %}
 {% for buffer in buffers %}
 {% set held = tensors | selectattr("buffer", "equalto", buffer.name) | list %}
-@group(0) @binding({{ buffer.index }}) var<storage, {{ buffer.access }}> {{ buffer.name }}: {{ "buffer" if held and is_buffer(held[0]) else "array<" ~ (storage(held[0]) if held else "f32") ~ ">" }};
+@group(0) @binding({{ buffer.index }}) var<storage, {{ buffer.access }}> {{ buffer.name }}: {{ "buffer" if held and is_buffer(held[0]) else "array<" ~ (storage(held[0]) if held else ("atomic<u32>" if buffer.name in in_atomics else "f32")) ~ ">" }};
 {% endfor %}
 
 {% for name, size in sizes.items() %}

@@ -185,6 +185,7 @@ _NOTES_OF_ELEMENT = 4
 _RACE_PREFIX = "watch_"
 # The array of notes.
 MEMORY_NOTES = f"{_RACE_PREFIX}notes"
+_UNIFORM_LOAD = f"{_RACE_PREFIX}load_"
 _ASSIGNED = re.compile(r"=(?!=)|\+=|-=|\*=|/=|%=|\|=|&=|\^=|<<=|>>=|\+\+|--")
 # Names that the instrumentation uses, and names of barriers and atomics. A text must not redeclare them.
 _MEANT = re.compile(r"atomic\w*|\w+Barrier|workgroupUniformLoad|array|bool|min|ptr|u32|vec3")
@@ -232,7 +233,7 @@ class RaceInstrumentation:
         buffer of notes in group 0. Raises CannotInstrument for unsupported accesses.
         """
         self._check_names()
-        memory = {one.name: one for one in self.memory}
+        memory, loaded = {one.name: one for one in self.memory}, set[str]()
         changes = self._entries(entry_points)
         for at in self._named(*memory, "workgroupBarrier", "subgroupBarrier"):
             word = self._code[at]
@@ -240,6 +241,10 @@ class RaceInstrumentation:
                 changes[at] = f"{_RACE_PREFIX}barrier"
             elif word == "subgroupBarrier":
                 raise self._unclear(at, "a barrier for only a part of a workgroup's invocations")
+            elif self._is_uniform_load(at, memory[word]):
+                loaded.add(word)
+                line = self._code.tokens[at].line
+                changes.update({at - 3: f"{_UNIFORM_LOAD}{word}", at - 1: "", at: f"{line}u"})
             elif not self._is_declared(at):
                 changes.update(self._access(at, memory[word]))
         for one in self.memory:
@@ -247,7 +252,8 @@ class RaceInstrumentation:
                 end = self._code.end_of_statement(one.type_at)
                 changes[one.type_at] = f"array<{self._code[one.type_at]}"
                 changes[end - 1] = changes.get(end - 1, self._code[end - 1]) + ", 1>"
-        return self._code.changed(changes) + _library(binding, len(entry_points), self.elements)
+        loads = "".join(self._uniform_load(one) for one in self.memory if one.name in loaded)
+        return self._code.changed(changes) + _library(binding, len(entry_points), self.elements) + loads
 
     def _unclear(self, at: int, what: str) -> CannotInstrument:
         return CannotInstrument(f"line {self._code.tokens[at].line}: {what}")
@@ -397,6 +403,22 @@ class RaceInstrumentation:
                 f"{_RACE_PREFIX}size = {invocations}u;"
             )
         return changes
+
+    def _is_uniform_load(self, at: int, one: WorkgroupVariable) -> bool:
+        """Return true if a token is the variable in `workgroupUniformLoad(&variable)`."""
+        code = self._code
+        called = code.follows(at - 3, "workgroupUniformLoad", "(", "&") and code.partner[at - 2] == at + 1
+        return called and not one.is_array
+
+    def _uniform_load(self, one: WorkgroupVariable) -> str:
+        """Return a function that notes the load of a variable, which is also a barrier before and after."""
+        end = self._code.end_of_statement(one.type_at)
+        type_ = "".join(self._code[at] for at in range(one.type_at, end))
+        return (
+            f"fn {_UNIFORM_LOAD}{one.name}(line: u32) -> {type_} {{ {_RACE_PREFIX}barrier(); "
+            f"let at = {_RACE_PREFIX}read({one.first}u, 0u, 0u, line); "
+            f"let value = workgroupUniformLoad(&{one.name}[0]); {_RACE_PREFIX}barrier(); return value; }}\n"
+        )
 
     def _is_address(self, at: int) -> bool:
         """Return true if a token is an `&` that takes an address, not a binary operator."""

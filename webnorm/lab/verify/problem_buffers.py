@@ -33,7 +33,7 @@ from webnorm.lab.verify.deviations import batch_part
 from webnorm.op.blocks import map_row_blocks
 from webnorm.op.corpus import ForceSplit
 from webnorm.op.dtypes import DTYPES, Array
-from webnorm.op.op import Expected, ExpectedOutputs, Task, Tensor, make_inputs
+from webnorm.op.op import Expected, ExpectedOutputs, Op, Task, Tensor, make_inputs
 from webnorm.op.problem import Problem
 from webnorm.op.registry import as_copy_problem, copy_op
 
@@ -413,9 +413,10 @@ class RepeatedRows(ProblemBuffers):
         sets: int,
         roots: Sequence[Path] = (),
         calls: Calls = "one by one",
+        draw: Callable[[Op, Problem], Mapping[str, Array]] = make_inputs,
     ) -> None:
         block = block_of(task, device)
-        arrays = make_inputs(task.op, block)
+        arrays = draw(task.op, block)
         super().__init__(device, task, arrays, roots, sets, calls)
         # With two sets the block shares a buffer between dispatches too, so that both use the same compiled
         # shaders.

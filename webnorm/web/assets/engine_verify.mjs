@@ -1,17 +1,19 @@
 // Checks an exported package in node or Deno, and posts the report of its page to webnorm's server.
 //
-// node engine_verify.mjs FOLDER ADDRESS QUERY WEBGPU
-// deno run --unstable-webgpu engine_verify.mjs FOLDER ADDRESS QUERY
+// node engine_verify.mjs FOLDER PART ADDRESS QUERY WEBGPU
+// deno run --unstable-webgpu engine_verify.mjs FOLDER PART ADDRESS QUERY
 //
-// FOLDER is the package, ADDRESS takes the report, QUERY is the query of the package's page, and WEBGPU is the npm
-// package webgpu. assets/reporter.js posts the same data from a page.
+// FOLDER has the runtime and the page's modules, PART is the folder in it whose package is checked, ADDRESS takes the
+// report, QUERY is the query of the package's page, and WEBGPU is the npm package webgpu. assets/reporter.js posts the
+// same data from a page.
 
+import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
 
-const [folder, address, search, webgpu] = process.argv.slice(2);
+const [folder, part, address, search, webgpu] = process.argv.slice(2);
 const imported = (path) => import(pathToFileURL(resolve(path)).href);
 
 const errors = [];
@@ -60,19 +62,22 @@ async function findAdapter() {
 }
 
 async function load(file) {
-  const bytes = await readFile(join(folder, file));
+  const bytes = await readFile(join(folder, part, file));
   return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
 }
 
 const query = new URLSearchParams(search);
-const { checkPackage } = await imported(join(folder, "page/verify_package.js"));
+// A model's package has no manifest of its own.
+const isModel = !existsSync(join(folder, part, "manifest.json"));
+const { checkPackage, checkModel } = await imported(join(folder, isModel ? "page/model_norms.js" : "page/verify_package.js"));
 const { deno } = process.versions;
 const host = {
   engine: deno ? `Deno ${deno}` : `node ${process.versions.node}`,
   load,
+  importCode: () => imported(join(folder, part, "index.js")),
   findAdapter,
   without: query.get("without")?.split(",") ?? [],
   quick: query.has("quick"),
 };
-const silent = { say() {}, remark() {}, showPackage() {}, show() {} };
-await finish({ report: await checkPackage(host, silent) });
+const silent = { say() {}, remark() {}, showPackage() {}, showModel() {}, show() {} };
+await finish({ report: await (isModel ? checkModel : checkPackage)(host, silent) });

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from time import monotonic
 
 from webnorm.engines.catalog import Engine
@@ -80,11 +80,11 @@ class EngineVisitor:
     def _started(
         self, site: ReportSite, folder: Path, page: str, query: str
     ) -> AbstractContextManager[RunningEngine]:
+        if not self.engine.is_browser and not (folder / _CHECK).is_file():
+            raise WebnormError(f"{folder / _CHECK}: the file is missing, which {self.engine} runs; {AGAIN}")
         # A model's package has the page of each norm in a folder of its own.
-        inside = (folder / page).parent
-        if not self.engine.is_browser and not (inside / _CHECK).is_file():
-            raise WebnormError(f"{inside / _CHECK}: the file is missing, which {self.engine} runs; {AGAIN}")
-        words = (str(inside.absolute()), site.report_url, query)
+        part = str(PurePosixPath(page).parent)
+        words = (str(folder.absolute()), part, site.report_url, query)
         return start_engine(self.engine, f"{site.url}/{page}{query}", ASSETS / _SCRIPT, *words)
 
     def _posted(

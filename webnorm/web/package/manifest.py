@@ -193,6 +193,19 @@ class PageReport(TypedDict):
     shaders: list[ReportedShader]
 
 
+class _ReportedNorm(TypedDict):
+    name: str
+    reason: str | None
+    vectors: list[_ReportedVector]
+
+
+class ModelReport(TypedDict):
+    """The report of a model's page: its norms, or the reason why createNorms failed."""
+
+    failure: str | None
+    norms: list[_ReportedNorm]
+
+
 class LabResult(TypedDict):
     """A lab page's report on a kernel; an unstable kernel is `expected` to fail."""
 

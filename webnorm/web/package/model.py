@@ -12,15 +12,17 @@ from typing import Any
 from webnorm._version import __version__
 from webnorm.errors import WebnormError, counted, path_argument, shell_command, shell_word
 from webnorm.op.registry import OPS
-from webnorm.web.folder import MANIFEST, MODEL_LISTING, NORMS, Files, digests
+from webnorm.web.folder import MANIFEST, MODEL_LISTING, NORMS, PAGE, Files, digests
 from webnorm.web.package.npm import package_files
 from webnorm.web.package.request import TO_A_FOLDER, ExportRequest, Update, checked_name, request_for
-from webnorm.web.pages import json_text, render_model_asset
+from webnorm.web.pages import json_text, page_files, render_model_asset
 
 # Files that each norm's package has by itself, and that a part of a model's package does not need.
 _ALONE = ("package.json", "README.md")
 # A norm's runtime is the model's, so that an app loads it once.
 _RUNTIME = b'export * from "../../runtime.js";\n'
+# The modules of the pages are the model's, too.
+_SHARED_FOLDER = "page/"
 _NO_IDENTIFIER = re.compile(r"\W+")
 
 
@@ -152,7 +154,7 @@ def model_package(
         except WebnormError as error:
             left.append(f"{norm.name}: {error}")
             continue
-        files |= {"runtime.js": own["runtime.js"], **_placed(norm, own)}
+        files |= _placed(norm, own)
         kept.append(norm)
     if not kept:
         raise WebnormError(f"{source}: none of its norms can be exported ({left[0]})")
@@ -186,8 +188,13 @@ def _request(norm: ModelNorm, minify: bool, forced: bool, partial: bool) -> Expo
 
 def _placed(norm: ModelNorm, files: Files) -> Files:
     """Return a norm's files at their place in the model's package."""
-    own = {name: content for name, content in files.items() if name not in _ALONE}
+    own = {
+        name: content
+        for name, content in files.items()
+        if name not in _ALONE and not name.startswith(_SHARED_FOLDER)
+    }
     own["runtime.js"] = _RUNTIME
+    own[PAGE] = own[PAGE].replace(b'="page/', b'="../../page/')
     manifest = json.loads(own.pop(MANIFEST))
     manifest["files"] = {name: one for name, one in digests(own).items() if name in manifest["files"]}
     own[MANIFEST] = json_text(manifest)
@@ -211,6 +218,7 @@ def _shared(
         name: render_model_asset(f"{name}.jinja", context) for name in ("index.js", "index.d.ts", "README.md")
     }
     own["package.json"] = _package_json(package, model)
+    own |= page_files("model", PAGE)
     listing = {
         "schema": 1,
         "webnorm": __version__,
@@ -258,7 +266,7 @@ def _package_json(name: str, model: str) -> bytes:
                 "./norms.json": "./norms.json",
                 "./package.json": "./package.json",
             },
-            "files": ["index.js", "index.d.ts", "runtime.js", MODEL_LISTING, NORMS],
+            "files": ["index.js", "index.d.ts", "runtime.js", MODEL_LISTING, NORMS, PAGE, "page"],
             "keywords": ["webgpu", "wgsl", "normalization"],
         }
     )

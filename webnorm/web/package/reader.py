@@ -106,6 +106,11 @@ class ExportedModel:
         return [self.folder / MODEL_LISTING, *(path for one in self.packages for path in one.paths)]
 
     @property
+    def page(self) -> tuple[Path, str]:
+        """The folder to serve, and the path of the page in it that creates all norms."""
+        return self.folder, PAGE
+
+    @property
     def what(self) -> str:
         """A description of the contents."""
         shaders = sum(len(one.shaders) for one in self.packages)

@@ -2,28 +2,25 @@
 // its report in a browser, and assets/engine_verify.mjs runs it in node and Deno.
 // rows and cols are names of the manifest's format.
 
-import { ARRAYS, choose, itemsize, refusal, traitsOf } from "../runtime.js";
-import { assess, tolerance, verdictOn } from "./verdicts.js";
+import { choose, refusal, traitsOf } from "../runtime.js";
 import { breathe } from "./breathe.js";
 import { BufferSets, copyShader, dataBytes, leastBytes, rowTensors, setsFor } from "./buffers.js";
 import { adapterFacts, Complaint, guarded, handheld, openDevice, within } from "./gpu.js";
 import { measure, statistics, Stopwatch } from "./measure.js";
 import { noRoomForOrder, ordered, withRoomForOrder } from "./ordered.js";
-import { answersOf, problemOf } from "./answers.js";
-import { decode, readSafetensors } from "./storage.js";
+import { checkDigest, checkVector, importCode, loadVectors, readJson, together } from "./verify_vectors.js";
 
 // Bytes of x for timing: on a GPU more than its smaller caches, on a software adapter few enough to finish soon.
 const TIMED_BYTES = { gpu: 32 * 2 ** 20, software: 2 ** 18 };
 const RULE = { least: 5, most: 15, spread: 0.01, budgetMs: 4000, settleMs: 500 };
 const SOFTWARE_RULE = { least: 3, most: 5, spread: 0.03, budgetMs: 1000, settleMs: 0 };
-// The expected outputs in the package are rounded to float32. A larger difference means that this code is wrong.
-const EXPECTED_TOLERANCE = 1e-6;
 
 /**
  * The surroundings of a check.
  * @typedef {object} Host
  * @property {string} engine  the engine's own name
  * @property {(file: string) => Promise<ArrayBuffer>} load  read a file of the package
+ * @property {() => Promise<object>} importCode  import the package's index.js
  * @property {() => Promise<GPUAdapter>} findAdapter
  * @property {string[]} without  features that are not requested
  * @property {boolean} quick  skip the timing
@@ -70,8 +67,8 @@ export async function checkPackage(host, watcher) {
 
 async function verify(report, opened, host, watcher) {
   watcher.say("Loading the package.");
-  const loaded = await loadPackage(host, watcher);
-  const { manifest } = loaded;
+  const manifest = await readJson(host, "manifest.json");
+  const loaded = { ...(await importCode(host)), manifest, load: host.load, watcher };
   watcher.showPackage(manifest);
   const adapter = await host.findAdapter();
   const descriptor = withRoomForOrder(loaded.deviceDescriptor(adapter), manifest.shaders, adapter);
@@ -93,30 +90,6 @@ async function verify(report, opened, host, watcher) {
   norms.forEach((norm) => norm.destroy());
 }
 
-/** Load the package's code and manifest; the host and the watcher go along. */
-async function loadPackage(host, watcher) {
-  let loaded;
-  try {
-    loaded = await import("../index.js");
-  } catch (error) {
-    throw new Complaint(
-      `index.js did not load (${error.message}). Keep the whole folder as webnorm export wrote it.`,
-    );
-  }
-  const manifest = JSON.parse(new TextDecoder().decode(await host.load("manifest.json")));
-  return { ...loaded, manifest, load: host.load, watcher };
-}
-
-async function checkDigest(bytes, sha256, what) {
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-  const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
-  if (hex !== sha256) {
-    throw new Complaint(
-      `${what} differs from the exported file: its SHA-256 is not the manifest's. Export again.`,
-    );
-  }
-}
-
 /** Check the text in index.js, which runs, and the shader's file, which people read. */
 async function checkTexts({ manifest, texts, load }) {
   for (const shader of manifest.shaders) {
@@ -126,55 +99,6 @@ async function checkTexts({ manifest, texts, load }) {
       `${shader.name} in index.js`,
     );
     await checkDigest(await load(shader.file), shader.sha256, shader.file);
-  }
-}
-
-/** Load each vector with its decoded inputs and expected outputs. */
-async function loadVectors({ manifest, load }) {
-  return Promise.all(
-    manifest.vectors.map(async (entry) => {
-      const file = await load(entry.file);
-      await checkDigest(file, entry.sha256, entry.file);
-      const { tensors } = readSafetensors(file);
-      const inputs = manifest.tensors.filter((tensor) => tensor.access === "read");
-      const bytes = Object.fromEntries(inputs.map(({ name }) => [name, tensors[name].bytes]));
-      const arrays = Object.fromEntries(inputs.map(({ name, dtype }) => [name, decode(bytes[name], dtype)]));
-      if (manifest.reference === "vectors") return { ...entry, bytes, arrays, answers: recorded(manifest, tensors) };
-      const problem = problemOf(manifest, entry.rows, entry.cols);
-      const answers = answersOf(arrays, problem);
-      for (const [name, answer] of Object.entries(answers)) {
-        checkExpected(entry, name, answer, decode(tensors[`expected.${name}`].bytes, "float32"));
-      }
-      return { ...entry, problem, bytes, arrays, answers };
-    }),
-  );
-}
-
-/** Return the expected outputs stored in a vector, for an op that JavaScript does not compute. */
-function recorded(manifest, tensors) {
-  const written = manifest.tensors.filter((tensor) => tensor.access === "write");
-  const answer = ({ name }) => {
-    const { shape, bytes } = tensors[`expected.${name}`];
-    const numbers = (kind) => decode(tensors[`${kind}.${name}`].bytes, "float32");
-    const value = decode(bytes, "float64");
-    return { shape, value, error_scale: numbers("allowed"), mean_error_scale: numbers("per_term") };
-  };
-  return Object.fromEntries(written.map((tensor) => [tensor.name, answer(tensor)]));
-}
-
-/** Compare the float64 results of JavaScript with Python's results. */
-function checkExpected(entry, name, { value, error_scale }, expected) {
-  const wrong = value.findIndex((here, i) => {
-    const off = Math.abs(Math.fround(here) - expected[i]);
-    const same =
-      Object.is(Math.fround(here), expected[i]) || off <= EXPECTED_TOLERANCE * (error_scale[i] + Math.abs(here));
-    return !same;
-  });
-  if (wrong >= 0) {
-    throw new Complaint(
-      `JavaScript and Python disagree on ${name}[${wrong}] of ${entry.file}: ${value[wrong]} in JavaScript, ` +
-        `${expected[wrong]} in Python. This is a bug of webnorm, not of the GPU; please report it.`,
-    );
   }
 }
 
@@ -228,12 +152,10 @@ async function checkAll(report, loaded, device, adapterInfo, vectors) {
       loaded.watcher.say(`Checking ${entry.name} on ${vector.name}.`, ++done / total);
       entry.vectors.push(await checkVector(norm, failure, vector, shader, loaded.manifest, device));
     }
-    entry.verdict = failure === null ? together(entry.vectors) : "fail";
+    Object.assign(entry, together(entry.vectors));
+    if (failure !== null) entry.verdict = "fail";
     const right = entry.verdict === "pass";
     if (entry.verdict === "skip") entry.skipped = entry.vectors[0].reason;
-    entry.max_abs_error = largest(entry.vectors, "max_abs_error");
-    entry.allowed = entry.vectors.find((one) => one.max_abs_error === entry.max_abs_error)?.allowed ?? null;
-    entry.max_rel_error = largest(entry.vectors, "max_rel_error");
     if (right) norms.set(entry.name, norm);
     else norm?.destroy();
     loaded.watcher.show(report);
@@ -245,55 +167,6 @@ async function checkAll(report, loaded, device, adapterInfo, vectors) {
 /** Return the option that selects a shader's size; empty if one shader serves all sizes. */
 function ofAxis({ axis = "cols" }, cols) {
   return axis ? { [axis]: cols } : {};
-}
-
-/** Return the verdict on a shader: "skip" if none of its vectors could be compared. */
-function together(vectors) {
-  const verdicts = vectors.map((vector) => vector.verdict);
-  if (!verdicts.length || verdicts.includes("fail")) return "fail";
-  return verdicts.includes("pass") ? "pass" : "skip";
-}
-
-function largest(vectors, key) {
-  const known = vectors.map((vector) => vector[key]).filter((error) => error !== null);
-  return known.length ? Math.max(...known) : null;
-}
-
-async function checkVector(norm, failure, vector, shader, manifest, device) {
-  const failed = (reason) => ({
-    name: vector.name,
-    verdict: "fail",
-    max_abs_error: null,
-    allowed: null,
-    max_rel_error: null,
-    reason,
-  });
-  if (failure !== null) return failed(failure);
-  let outputs;
-  try {
-    const typed = Object.fromEntries(
-      manifest.tensors
-        .filter((tensor) => tensor.access === "read")
-        .map((tensor) => [tensor.name, typedArray(vector.bytes[tensor.name], tensor.dtype)]),
-    );
-    outputs = await within(norm.run(typed), `running ${shader.name} on ${vector.name}`, device);
-  } catch (error) {
-    if (error instanceof Complaint) throw error;
-    return failed(error.message);
-  }
-  const written = manifest.tensors.filter((tensor) => tensor.access === "write");
-  const got = Object.fromEntries(written.map(({ name, dtype }) => [name, decode(outputs[name], dtype)]));
-  // y is checked against the norm of the rounded h that the shader wrote.
-  const fed = manifest.reference !== "vectors" && got.h;
-  const answers = fed ? answersOf({ ...vector.arrays, h: got.h }, vector.problem) : vector.answers;
-  const found = assess(got, answers, manifest, tolerance(shader, manifest, vector.rows));
-  const { max_abs_error, allowed, max_rel_error } = found;
-  const reason = found.reason ?? found.not_compared;
-  return { name: vector.name, verdict: verdictOn(found), max_abs_error, allowed, max_rel_error, reason };
-}
-
-function typedArray(bytes, dtype) {
-  return new ARRAYS[dtype](bytes.buffer, bytes.byteOffset, bytes.byteLength / itemsize(dtype));
 }
 
 async function timeAll(report, loaded, machine, norms, vectors) {

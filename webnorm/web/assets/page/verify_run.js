@@ -1,0 +1,53 @@
+// Runs the check of a page, again at the press of a button, and publishes its report.
+
+import { byId, copyText, download } from "./dom.js";
+import { Complaint, findAdapter } from "./gpu.js";
+
+const query = new URLSearchParams(location.search);
+
+/**
+ * Run a check and show its report, now and whenever the user wants it again.
+ * @param {(host: object, view: object) => Promise<object>} check
+ * @param {{ begin: () => void, end: (report: object) => void }} view
+ */
+export function runPage(check, view) {
+  window.webnormStarted = true;
+
+  async function run() {
+    window.webnormReport = undefined;
+    view.begin();
+    const host = {
+      engine: navigator.userAgent,
+      load,
+      importCode: () => import(new URL("index.js", document.baseURI).href),
+      findAdapter,
+      without: query.get("without")?.split(",") ?? [],
+      quick: query.has("quick"),
+    };
+    const report = await check(host, view);
+    view.end(report);
+    window.webnormReport = report;
+  }
+
+  byId("again").addEventListener("click", run);
+  byId("copy").addEventListener("click", (event) => copyText(reportText(), event.currentTarget));
+  byId("download").addEventListener("click", () => download("webnorm-report.json", reportText()));
+  run();
+}
+
+async function load(file) {
+  let answer;
+  try {
+    answer = await fetch(file, { cache: "no-cache" });
+  } catch (error) {
+    throw new Complaint(`${file} did not load: ${error.message}. Check that the server is running.`);
+  }
+  if (!answer.ok) {
+    throw new Complaint(`${file} did not load: status ${answer.status}. Serve the whole folder.`);
+  }
+  return answer.arrayBuffer();
+}
+
+function reportText() {
+  return `${JSON.stringify(window.webnormReport, null, 1)}\n`;
+}
