@@ -92,9 +92,10 @@ def _opening(runs: Sequence[EngineRun], missing: Mapping[str, str]) -> str:
     """Return the first paragraph: date, command, and the kind of adapters."""
     software = [run.name for run in runs if run.described.traits.software]
     lines = [
-        f"All built-in kernels in {len(runs)} engines on one machine. webnorm {__version__}, recorded "
-        f"{datetime.date.today()} with `python -m bench.engines --write`. "
-        "[What engines do differently](../../docs/engines.md) has kernels that depend on the engine.",
+        f"The kernels of the copy, LayerNorm and RMSNorm in {len(runs)} engines on one machine. "
+        f"webnorm {__version__}, recorded {datetime.date.today()} with `python -m bench.engines --write`. "
+        "[What engines do differently](../../docs/engines.md) has kernels that depend on the engine, and "
+        "[the norm family](../../docs/norm-family.md#accuracy) has the errors of the other ops.",
     ]
     if software:
         lines.append(
@@ -322,7 +323,7 @@ The kernels add eps to the variance, so that subnormal numbers in x hardly chang
 
 **`inverseSqrt` and division.** WGSL allows errors of 2 and 2.5 ulp. `inverseSqrt`: {inverse_sqrt}.
 Division: {division}. `sqrt`: {sqrt}. Each norm multiplies a row by one `inverseSqrt`, whose error is a
-relative error of the whole row. No built-in kernel uses `exp`: {exp}.
+relative error of the whole row. `exp`, which softmax and activations use: {exp}.
 
 **The size of a subgroup.** WGSL allows 4 to 128 invocations. Here: {subgroups}. The size decides the order
 of additions, and kernels that need subgroups do not run without them. {same}

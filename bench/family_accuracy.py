@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from bench import markdown
-from webnorm import Inputs, Outputs, Plan, compile_shader, render_shader
-from webnorm.choice.defaults import choose
+from webnorm import Inputs, Outputs, Plan, Variant, compile_shader, render_shader
+from webnorm.choice.defaults import choose, fitting_variant
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.library import own_kernels
+from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.rendering.render import Shader
+from webnorm.lab.process.worker import Worker, explain_worker_failure
+from webnorm.lab.verify.accuracy import header_terms
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS, options_of
@@ -21,6 +25,10 @@ MEANS = (0.0, 1e2, 1e4, 1e6)
 _COLS = 4096
 # A gate for which the sigmoid is 1.
 _OPEN = 100.0
+# The terms that one accumulator of a kernel may add without larger errors.
+_SHORT_SUM = 64
+# SwiftShader compiles for seconds, and on a busy machine for minutes.
+_TIME_LIMIT_S = 600.0
 
 
 def _one_pass(x: Array, eps: np.float32) -> Array:
@@ -65,6 +73,11 @@ class AccuracyProblem:
         op = OPS[self.op]
         return Task(op, op.problem(*self.sizes, options=options_of(op, self.options)))
 
+    @property
+    def output(self) -> str:
+        """The name of the normalized output, which is the first one."""
+        return next(iter(self.task.op.outputs(self.task.problem))).name
+
     def arrays(self, mean: float) -> dict[str, Array]:
         """Return the inputs: the first one is normal around the mean."""
         task = self.task
@@ -80,25 +93,50 @@ class AccuracyProblem:
         unit = np.abs(exact) if self.relative else np.maximum(1.0, np.abs(exact))
         return float((np.abs(y - exact) / unit).max())
 
-    def errors(self, device: Device, mean: float) -> tuple[float, float]:
-        """Return the errors of the kernel that `auto` chooses, and of the short formula."""
-        task, arrays = self.task, self.arrays(mean)
-        variant = choose(own_kernels(self.op), task, device.traits).variant
-        shader = render_shader(variant, task.problem, device.target, device.traits)
-        inputs = Inputs(device, arrays)
-        outputs = Outputs(device, task.problem, task.op.outputs(task.problem))
-        Plan(device, shader, inputs.buffers, outputs.buffers, compile_shader(device, shader)).run()
-        name, *_ = (one.name for one in task.op.outputs(task.problem))
-        y, _ = outputs.read(name)
-        exact = task.op.reference(arrays, task.problem)[name].value
-        x = next(iter(arrays.values()))
+    def chosen(self, traits: Traits) -> Variant:
+        """Return the variant that `auto` chooses."""
+        return choose(own_kernels(self.op), self.task, traits).variant
+
+    def accurate_shaders(self, device: Device) -> Iterator[Shader]:
+        """Yield the shaders of all kernels that fit, except for those whose headers declare larger errors."""
+        for kernel in own_kernels(self.op):
+            variant, _ = fitting_variant(kernel, self.task.problem, device.traits)
+            if variant is not None:
+                shader = render_shader(variant, self.task.problem, device.target, device.traits)
+                terms = header_terms(shader)
+                if not kernel.unstable and not terms.rounded_mean and terms.serial <= _SHORT_SUM:
+                    yield shader
+
+    def errors(self, device: Device, shader: Shader) -> list[float]:
+        """Return the largest error of a shader for each mean."""
+        task, pipelines, found = self.task, compile_shader(device, shader), []
+        for mean in MEANS:
+            arrays = self.arrays(mean)
+            inputs = Inputs(device, arrays)
+            outputs = Outputs(device, task.problem, task.op.outputs(task.problem))
+            Plan(device, shader, inputs.buffers, outputs.buffers, pipelines).run()
+            y, _ = outputs.read(self.output)
+            found.append(self.error(y, self.exact(arrays)))
+        return found
+
+    def exact(self, arrays: Mapping[str, Array]) -> Array:
+        """Return the output in float64."""
+        return self.task.op.reference(arrays, self.task.problem)[self.output].value
+
+    def short_error(self, mean: float) -> float:
+        """Return the largest error of the short formula."""
+        arrays, eps = self.arrays(mean), np.float32(getattr(self.task.problem, "eps", 0.0))
+        exact, x = self.exact(arrays), next(iter(arrays.values()))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            short = self.formula(x.reshape(-1, self.cols), np.float32(getattr(task.problem, "eps", 0.0)))
-            return self.error(y, exact), self.error(short.reshape(exact.shape), exact)
+            return self.error(self.formula(x.reshape(-1, self.cols), eps).reshape(exact.shape), exact)
 
 
 _PLAIN = ("weight=false", "bias=false")
 PROBLEMS = (
+    AccuracyProblem("`layer_norm`", "layer_norm", (16, _COLS), _PLAIN, _one_pass),
+    AccuracyProblem(
+        "`rms_norm`", "rms_norm", (16, _COLS), ("weight=false",), _root_mean_square, relative=True
+    ),
     AccuracyProblem("`group_norm`", "group_norm", (2, 32, 1024, 8), _PLAIN, _one_pass),
     AccuracyProblem(
         "`modulated_norm`, LayerNorm", "modulated_norm", (2, 8, _COLS), ("scale=false", "shift=false"),
@@ -129,9 +167,34 @@ def family_table(device: Device) -> str:
         markdown.row(["op", *(f"{mean:g}" for mean in MEANS), *(f"short, {mean:g}" for mean in MEANS)]),
         "|---|" + "---:|" * (2 * len(MEANS)),
     ]
-    for problem in PROBLEMS:
-        both = [problem.errors(device, mean) for mean in MEANS]
-        cells = [*(own for own, _ in both), *(short for _, short in both)]
-        texts = ("NaN" if np.isnan(one) else f"{one:.1e}" for one in cells)
-        lines.append(markdown.row([problem.name, *texts]))
+    for one in PROBLEMS:
+        shader = render_shader(one.chosen(device.traits), one.task.problem, device.target, device.traits)
+        cells = [*one.errors(device, shader), *map(one.short_error, MEANS)]
+        lines.append(markdown.row([one.name, *map(_text, cells)]))
     return "\n".join(lines)
+
+
+def _text(error: float) -> str:
+    return "NaN" if np.isnan(error) else f"{error:.1e}"
+
+
+def engine_table(engines: Sequence[str]) -> str:
+    """Return a Markdown table of the largest error by op and engine."""
+    columns = map(engine_errors, engines)
+    lines = [markdown.row(["op", *engines]), "|---|" + "---:|" * len(engines)]
+    for one, *errors in zip(PROBLEMS, *columns, strict=True):
+        lines.append(markdown.row([one.name, *map(_text, errors)]))
+    return "\n".join(lines)
+
+
+def engine_errors(engine: str) -> list[float]:
+    """Return the largest error of each problem in an engine, over all means and accurate kernels."""
+    failure = explain_worker_failure(f"measuring the norm family in {engine}")
+    with failure, Worker(time_limit_s=_TIME_LIMIT_S, engine=engine) as worker:
+        return [*worker.stream(_largest_errors, None)]
+
+
+def _largest_errors(device: Device, job: None) -> Iterator[float]:
+    """Yield the largest error of each problem, in a worker process."""
+    for one in PROBLEMS:
+        yield float(np.max([one.errors(device, shader) for shader in one.accurate_shaders(device)]))

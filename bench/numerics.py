@@ -1,19 +1,21 @@
 """Make the tables of numerics.md, norm-family.md and kernels.md in docs/, from the adapter and the headers.
 
-python -m bench.numerics            print the tables
-python -m bench.numerics --write    write them between the docs' markers
+python -m bench.numerics                        print the tables
+python -m bench.numerics --write                write them between the docs' markers
+python -m bench.numerics --engine all --write   write only the table of the norm family by engine
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from bench import markdown
-from bench.arguments import bare_parser
-from bench.family_accuracy import family_table
+from bench.arguments import bare_parser, run
+from bench.family_accuracy import engine_table, family_table
 from webnorm import (
     Inputs,
     Options,
@@ -28,6 +30,8 @@ from webnorm import (
     select,
 )
 from webnorm.choice.defaults import default_variant
+from webnorm.engines.catalog import selected_engines
+from webnorm.errors import WebnormError
 from webnorm.files.atomic import write_text
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.kernel import Kernel
@@ -143,22 +147,36 @@ def between_markers(page: Path, name: str, table: str) -> str:
     return f"{head}{opening}{table}\n{closing}{tail}"
 
 
+def own_tables() -> Iterator[tuple[str, str, str]]:
+    """Yield the page, the marker and the text of each table that needs no other engine."""
+    yield "numerics.md", "table", numerics_table()
+    yield "numerics.md", "gradient table", gradient_table()
+    yield "norm-family.md", "table", family_table(open_device())
+    yield "kernels.md", "table", kernels_table(discover())
+
+
+def engine_tables(names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the page, the marker and the text of the table by engine."""
+    engines, missing = selected_engines(names)
+    if missing:
+        raise WebnormError(f"the table needs every engine: {' '.join(missing.values())}")
+    yield "norm-family.md", "engine table", engine_table(engines)
+
+
 def main() -> None:
     """Print or write the tables."""
     parser = bare_parser(__doc__)
+    parser.add_argument(
+        "--engine", action="append", help="an engine, as of `webnorm check`, or all. Repeatable."
+    )
     parser.add_argument("--write", action="store_true", help="write the tables into docs/")
-    write = parser.parse_args().write
-    for page, name, table in (
-        ("numerics.md", "table", numerics_table()),
-        ("numerics.md", "gradient table", gradient_table()),
-        ("norm-family.md", "table", family_table(open_device())),
-        ("kernels.md", "table", kernels_table(discover())),
-    ):
-        if write:
+    given = parser.parse_args()
+    for page, name, table in engine_tables(given.engine) if given.engine else own_tables():
+        if given.write:
             write_text(DOCS / page, between_markers(DOCS / page, name, table))
         else:
             print(table, end="\n\n")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -18,6 +18,7 @@ import pytest
 from test_divergent import EXPECTED, FOLDER, OPS, verdict_of
 
 import webnorm
+from bench.family_accuracy import engine_errors
 from commands import webnorm as command
 from patience import until
 from webnorm.cli.work.jobs import BAD_USAGE, INCONCLUSIVE, OK, WRONG
@@ -27,6 +28,7 @@ from webnorm.gpu.backend import wgpu
 from webnorm.gpu.device import Device
 from webnorm.lab.process.engine_device import open_engine
 from webnorm.lab.process.worker import Worker
+from webnorm.ops.rows import HI_LO_TOLERANCE
 
 ENGINES = ("dawn", *catalog.PORTABLE)
 # The drivers of the columns of `divergent/expected.toml`. Firefox does not name its adapter.
@@ -133,6 +135,21 @@ def test_an_error_names_the_line_of_the_template(engine: str, tmp_path: Path) ->
     (result,) = webnorm.check("wrong", cases="cols-3", wgsl=[tmp_path], engine=engine).results
     assert result.status == "error"
     assert f"wrong.wgsl:{at + 2}" in str(result.reason) and "never_defined" in str(result.reason)
+
+
+@pytest.mark.vulkan
+@pytest.mark.slow
+def test_the_norm_family_is_accurate_in_an_engine(engine: str) -> None:
+    assert np.max(engine_errors(engine)) <= HI_LO_TOLERANCE
+
+
+@pytest.mark.vulkan
+@pytest.mark.slow
+def test_float16_overflows_to_infinity(engine: str) -> None:
+    """SwiftShader's pack2x16float makes a NaN of a number beyond float16's range."""
+    case = "qk_norm_backward-weight_dtype=float16-large"
+    found = webnorm.check("naive", op="qk_norm_backward", cases=case, engine=engine, seed=1)
+    assert [one.status for one in found.results] == ["pass"]
 
 
 @pytest.mark.vulkan

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from testbed import kernel_named
+from testbed import GPU, kernel_named
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
+from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.run import jobs
 from webnorm.lab.verify import problem_buffers, timed_work
 from webnorm.lab.verify.clobber import BufferComparer
-from webnorm.lab.verify.problem_buffers import ProblemBuffers
+from webnorm.lab.verify.problem_buffers import ProblemBuffers, repeated_dispatches
 from webnorm.lab.verify.trial import try_variant
 from webnorm.op.dtypes import DTYPES
-from webnorm.op.op import Task
+from webnorm.op.op import Task, make_inputs
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormProblem
 
@@ -166,3 +169,28 @@ def test_a_small_problem_is_its_own_block(device: Device) -> None:
     op = OPS["rms_norm"]
     board = problem_buffers.RepeatedRows(device, Task(op, op.problem(5, 3)), 1)
     assert board.block.problem == board.problem
+
+
+def test_a_software_adapter_repeats_large_dispatches_less() -> None:
+    software = replace(GPU, software=True)
+    counts = [repeated_dispatches(software, work) for work in (0, 1000, 1 << 19, 3 << 20, 1 << 40)]
+    assert counts == [33, 33, 8, 3, 3]
+    assert repeated_dispatches(GPU, 1 << 40) == 33
+
+
+def test_invocations_count_as_work(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of 8 columns takes as long as one of 256 if its workgroup has as many invocations."""
+    seen: list[int] = []
+
+    def count(traits: Traits, work: int) -> int:
+        seen.append(work)
+        return repeated_dispatches(traits, work)
+
+    monkeypatch.setattr(problem_buffers, "repeated_dispatches", count)
+    kernel, problem = kernel_named("two_pass"), NormProblem(rows=64, cols=8)
+    board = ProblemBuffers(device, Task(kernel.op, problem), make_inputs(kernel.op, problem), ())
+    constants = default_variant(kernel, problem, device.traits).constants
+    for threads in (8, 256):
+        variant = Variant(kernel, {**constants, "threads_per_row": threads})
+        assert try_variant(board, variant)[0].status == "pass"
+    assert seen == [64 * 8, 64 * 256]

@@ -282,6 +282,13 @@ def test_the_corpus_has_sizes_values_and_cases_of_its_own(tmp_path: Path) -> Non
     assert sources == ["rows cut into slices", "dispatches in two dimensions"]
 
 
+def test_a_case_can_be_selected_by_its_name() -> None:
+    """A comma separates names, so none contains one, not even with two options."""
+    names = [case.name for case in whole_corpus(1, ["modulated_norm"])]
+    assert [name for name in names if "," in name or " " in name] == []
+    assert "modulated_norm-residual+gate-8" in names
+
+
 MANY_SIZES = {
     "six": ({name: 8 for name in "abcdef"}, "a b c d e f", ""),
     # `require` bounds the size `window` by another size.

@@ -488,6 +488,13 @@ class Plan:
         """The number of device dispatches behind one number, which is passes times slices."""
         return len(self._schedule.dispatches)
 
+    @property
+    def invocations(self) -> int:
+        """The number of invocations behind one number."""
+        return sum(
+            math.prod(one.grid) * one.pipeline.rendered.workgroup_size for one in self._schedule.dispatches
+        )
+
     def input_set(self, index: int) -> int:
         """Return the set of inputs that dispatch `index` reads. It writes the output set `index % sets`."""
         return (index % self.sets + index // self.sets % 2) % self.input_sets

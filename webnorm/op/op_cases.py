@@ -251,7 +251,8 @@ def _by_value(op: Op, options: Options, prefix: str, seed: int) -> Iterator[Case
 
 def _by_option(op: Op, seed: int) -> Iterator[Case]:
     for options in all_options(op)[1:]:
-        prefix = f"{options}-".replace(" ", "-")
+        # A comma would separate names on the command line.
+        prefix = f"{options}-".replace(", ", "+").replace(" ", "-")
         for count in (3, 8, 61):
             with suppress(UnsupportedProblem):
                 sizes = tuple(small_problem(op, count, options).sizes.values())

@@ -10,6 +10,7 @@
 // subgroups = [true, false]
 // [default]
 // threads_per_row = [
+//     ["software and cols <= 2048", 32],
 //     ["software", "min(256, max_invocations)"],
 //     ["cols <= 32768", "min(512, max_invocations)"],
 //     "min(1024, max_invocations)",

@@ -201,10 +201,22 @@ fn load8_{{ tensor.name }}(_index: u32) -> mat2x4<f32> {
 {% set stored = tensors | selectattr("access", "equalto", "read_write") | map(attribute="dtype") | list %}
 {% if "float16" in stored %}
 
+{% if software %}
+// SwiftShader packs a number beyond float16's range as NaN.
+fn code_of_float16(value: f32) -> u32 {
+    let infinite = ((bitcast<u32>(value) >> 16u) & 0x8000u) | 0x7c00u;
+    return select(pack2x16float(vec2(value, 0.0)) & 0xffffu, infinite, abs(value) >= 65520.0);
+}
+
+fn encode_float16(low: f32, high: f32) -> u32 {
+    return code_of_float16(low) | (code_of_float16(high) << 16u);
+}
+{% else %}
 // Two float16 in a word. Each half is packed separately: in SwiftShader a NaN or an infinity corrupts the other half.
 fn encode_float16(low: f32, high: f32) -> u32 {
     return (pack2x16float(vec2(low, 0.0)) & 0xffffu) | pack2x16float(vec2(0.0, high));
 }
+{% endif %}
 {% endif %}
 {% if "bfloat16" in stored %}
 

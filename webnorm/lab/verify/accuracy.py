@@ -112,14 +112,19 @@ def tolerance(shader: Shader) -> ToleranceFactors:
     'a copy is exact'
     """
     check_kind("shader", shader, Shader)
-    op, rules, problem = shader.variant.kernel.op, shader.variant.kernel.accuracy, shader.problem
+    op, problem = shader.variant.kernel.op, shader.problem
     if op.is_copy:
         return ToleranceFactors(0.0, 0.0, 0.0, 1.0, "a copy is exact")
-    names = shader.names_for(problem.batch_size)
-    # Both have their fields in the same order.
-    terms = HeaderTerms(*(int(expression.evaluate(tree, names)) for tree in vars(rules).values()))
-    found: ToleranceFactors = op.hook("tolerance")(terms, problem)
+    found: ToleranceFactors = op.hook("tolerance")(header_terms(shader), problem)
     return found
+
+
+def header_terms(shader: Shader) -> HeaderTerms:
+    """Return the numbers of terms and roundings that a kernel's header declares, for the shader's problem."""
+    names = shader.names_for(shader.problem.batch_size)
+    # Both have their fields in the same order.
+    trees = vars(shader.variant.kernel.accuracy).values()
+    return HeaderTerms(*(int(expression.evaluate(tree, names)) for tree in trees))
 
 
 def loose_tolerance_warning(shader: Shader) -> str | None:

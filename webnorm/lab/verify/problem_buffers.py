@@ -23,6 +23,7 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import create_module, create_pipelines
 from webnorm.gpu.schedule import Plan
 from webnorm.gpu.stopwatch import SetRotation
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.results.result import Calls
@@ -39,8 +40,9 @@ from webnorm.op.registry import as_copy_problem, copy_op
 # The largest last-level cache of a GPU today: AMD's MI300 has 256 MB.
 LARGEST_CACHE = 256 << 20
 # The number of successive dispatches that have to agree. It exceeds 16, because a kernel might count its
-# dispatches up to that number. A software adapter runs fewer, limited by the number of elements.
-_STEPS, _FEWEST_STEPS, _STEP_ELEMENTS = 33, 3, 1 << 22
+# dispatches up to that number. A software adapter runs fewer, limited by the number of elements or
+# invocations: SwiftShader takes seconds for a dispatch of three million invocations with barriers.
+_STEPS, _FEWEST_STEPS, _SOFTWARE_WORK = 33, 3, 1 << 22
 
 # The digests of the right outputs, one for each version of the inputs.
 Golden = tuple[bytes, ...]
@@ -80,6 +82,11 @@ class OpInputs:
             name: np.roll(array, 1, axis=0) if name in self.batched else array
             for name, array in self.arrays.items()
         }
+
+
+def repeated_dispatches(traits: Traits, work: int) -> int:
+    """Return the number of dispatches that must agree; `work` counts a dispatch's elements or invocations."""
+    return max(_FEWEST_STEPS, min(_STEPS, _SOFTWARE_WORK // max(work, 1))) if traits.software else _STEPS
 
 
 class ProblemBuffers:
@@ -308,11 +315,10 @@ class ProblemBuffers:
             )
             for kept in self._kept[name]
         ]
-        elements = self.problem.elements
-        steps = _STEPS if not self.device.traits.software else min(_STEPS, _STEP_ELEMENTS // max(elements, 1))
+        steps = repeated_dispatches(self.device.traits, max(self.problem.elements, plan.invocations))
 
         def one_after_another(compute: Any) -> None:
-            for step in range(max(steps, _FEWEST_STEPS)):
+            for step in range(steps):
                 if step == steps // 2:
                     self.clobbering(plan)(range(self.sets)).encode(compute)
                 index = step * self.sets
