@@ -87,7 +87,7 @@ MUTANTS = (
     KernelMutant("all blocks full", COLUMNS, "min(BLOCK, POINTS - block * BLOCK)", "BLOCK", TILES),
 )
 # They fail only where a workgroup computes the records of others. On a software adapter it has to, because
-# the workgroups of later parts begin after those of earlier parts have ended.
+# the workgroups of later parts begin after the workgroups of earlier parts have ended.
 FALLBACK_MUTANTS = (
     KernelMutant(
         "missing parts left out", COOPERATIVE, "wanted < PARTS; round++", "round < 1u; round++", WAITING

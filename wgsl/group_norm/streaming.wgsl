@@ -10,7 +10,7 @@
 // subgroups = [true, false]
 // [default]
 // threads_per_row = [
-//     ["software and has_subgroups and span > 128", 32],
+//     ["software and span > (128 if has_subgroups else 4096)", 32],
 //     ["software", 1],
 //     "min(512, max_invocations)",
 // ]

@@ -64,8 +64,8 @@ fn read_records(row: u32, place: u32) -> u32 {
 }
 {% endmacro %}
 {#- The moments of all parts of the row, in row_words. The caller's text loads a part, whose steps begin at `first`, into
-    variables that are those of the workgroup's own part in the end. `unpacked` is text that declares the elements
-    `held`0, `held`1, ... if these are not the variables. -#}
+    variables, which have the workgroup's own part in the end. `unpacked` is text that declares the elements `held`0,
+    `held`1, ... if these are not the variables. -#}
 {% macro shared_moments(held, unpacked="") %}
     var measured = part;
     var wanted = part;
