@@ -6,7 +6,7 @@
 // [features]
 // subgroups = "subgroups"
 // [tune]
-// threads_per_row = [4, 8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
+// threads_per_row = [4, 8, 16, 32, 48, 64, 96, 128, 144, 152, 160, 192, 224, 256, 288, 304, 320, 384, 448, 512, 640, 768, 896, 1024]
 // vector_width = [4, 8, 1]
 // rows_per_workgroup = [1, 2, 4, 8, 16]
 // scales_first = [false, true]
