@@ -1,12 +1,12 @@
 """Measure the norm family on an NVIDIA card, next to a copy, torch and torch.compile.
 
     python -m bench.family --out DIR [--op group_norm ...] [--only untuned] [--dtype bfloat16] [--steps N]
-        [--write | --unchecked]
+        [--kernel cooperative ...] [--write | --unchecked]
 
 Each problem is measured in one run: the copies, the kernel that `auto` chooses with its neighbours, and
 torch's functions take turns, one sample each per round. With --steps the search moves to the best neighbour
-that many times. Constants may be tuned on problems that are marked "tuned". The problems that are marked
-"untuned" have no influence on them.
+that many times. --kernel names kernels whose defaults and their neighbours are timed, too. Constants may be
+tuned on problems that are marked "tuned". The problems that are marked "untuned" have no influence on them.
 
 --out writes family.md and family.json into DIR, and --write writes bench/results/family.md.
 
@@ -21,6 +21,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from bench.family.problems import PROBLEMS, FamilyProblem
 from bench.markdown import GrowingReport, head, row
 from bench.record.side_by_side import UNCHECKED, KnownResults, measure, pace_of
 from bench.record.variants import TunedVariants, neighbours
-from webnorm.choice.defaults import choose
+from webnorm.choice.defaults import choose, fitting_variant
 from webnorm.errors import WebnormError, sentence
 from webnorm.files.atomic import write_text
 from webnorm.gpu.device import Device, open_device
@@ -45,20 +46,50 @@ _RESULTS = Path(__file__).parents[1] / "results" / "family.md"
 _GAIN = 1.01
 
 
-def _search(device: Device, task: Task, pace: Pace, steps: int, checked: bool) -> tuple[Variant, ...]:
-    """Return the best variants on a walk from `auto` to the best neighbour, again and again."""
-    ladder, traits = own_kernels(task.op.name), device.traits
-    found = [choose(ladder, task, traits).variant]
-    for _ in range(steps):
-        near = tuple(neighbours(found[-1], task, traits))
-        known = KnownResults(tuned=TunedVariants(near, 0))
-        results = measure(device, task, 9, alone=True, known=known, pace=pace, checked=checked)
-        timed = {str(one): _time_of(results, one) for one in near}
-        best = min(near, key=lambda one: timed[str(one)])
-        if timed[str(best)] * _GAIN > timed[str(found[-1])]:
-            break
-        found.append(best)
-    return tuple(found)
+@dataclass(frozen=True)
+class FamilyRun:
+    """How each problem is measured: `steps` of the search, other `kernels` to time, and with a comparison."""
+
+    device: Device
+    pace: Pace
+    steps: int = 0
+    kernels: tuple[str, ...] = ()
+    checked: bool = True
+
+    def tuned(self, task: Task) -> TunedVariants | None:
+        """Return the variants to time with `auto`; None for its neighbours."""
+        traits, ladder = self.device.traits, own_kernels(task.op.name)
+        fitting = [
+            fitting_variant(one, task.problem, traits)[0] for one in ladder if one.name in self.kernels
+        ]
+        starts = [choose(ladder, task, traits).variant, *(one for one in fitting if one is not None)]
+        if self.steps:
+            return TunedVariants(tuple(one for start in starts for one in self._walk(task, start)), 0)
+        near = tuple(one for start in starts for one in neighbours(start, task, traits))
+        return TunedVariants(near, 0) if self.kernels else None
+
+    def _walk(self, task: Task, start: Variant) -> list[Variant]:
+        """Return the best variants on a walk to the best neighbour, again and again."""
+        found = [start]
+        for _ in range(self.steps):
+            near = tuple(neighbours(found[-1], task, self.device.traits))
+            results = self.measured(task, 9, TunedVariants(near, 0), alone=True)
+            timed = {str(one): _time_of(results, one) for one in near}
+            best = min(near, key=lambda one: timed[str(one)])
+            if timed[str(best)] * _GAIN > timed[str(found[-1])]:
+                break
+            found.append(best)
+        return found
+
+    def measured(
+        self, task: Task, rounds: int, tuned: TunedVariants | None, *, alone: bool = False
+    ) -> Sequence[Result]:
+        """Time the variants in turn, and other libraries unless they are `alone`."""
+        known = None if tuned is None else KnownResults(tuned=tuned)
+        others = alone or not self.checked
+        return measure(
+            self.device, task, rounds, alone=others, known=known, pace=self.pace, checked=self.checked
+        )
 
 
 def _time_of(results: Sequence[Result], variant: Variant) -> float:
@@ -68,13 +99,9 @@ def _time_of(results: Sequence[Result], variant: Variant) -> float:
     return float("inf")
 
 
-def measured_rows(
-    device: Device, problem: FamilyProblem, task: Task, pace: Pace, steps: int, checked: bool = True
-) -> tuple[str, dict[str, Any]]:
+def measured_rows(how: FamilyRun, problem: FamilyProblem, task: Task) -> tuple[str, dict[str, Any]]:
     """Return a problem's line of the table, and its results as JSON."""
-    found = _search(device, task, pace, steps, checked) if steps else None
-    known = None if found is None else KnownResults(tuned=TunedVariants(found, 0))
-    results = measure(device, task, 30, alone=not checked, known=known, pace=pace, checked=checked)
+    results = how.measured(task, 30, how.tuned(task))
     own = [one for one in results if one.op == task.op.name and one.percent_of_copy is not None]
     rivals = {one.kernel: one for one in results if one.kernel.startswith("torch")}
     auto = next((one for one in results if one.auto is not None), None)
@@ -97,7 +124,7 @@ def measured_rows(
     data = {
         "op": task.op.name,
         "problem": str(task.problem),
-        "unchecked": not checked,
+        "unchecked": not how.checked,
         "results": [
             {"kernel": one.kernel, "constants": dict(one.constants), "us": (one.median_ns or 0) / 1000,
              "percent": one.percent_of_copy, "status": _status(one)}
@@ -133,12 +160,17 @@ def _heading(device: str, unchecked: bool) -> list[str]:
 def _arguments() -> argparse.Namespace:
     parser = bare_parser(__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--op", nargs="+", choices=sorted({one.op for one in PROBLEMS}), metavar="OP")
+    ops = sorted({one.op for one in PROBLEMS})
+    kernels = sorted({kernel.name for op in ops for kernel in own_kernels(op)})
+    parser.add_argument("--op", nargs="+", choices=ops, metavar="OP")
     parser.add_argument("--only", choices=("tuned", "untuned"))
     parser.add_argument(
         "--dtype", nargs="+", choices=STORAGE, default=["float16"], help="storage types; default: float16"
     )
     parser.add_argument("--steps", type=whole, default=0, help="moves of the search from auto")
+    parser.add_argument(
+        "--kernel", nargs="+", default=[], choices=kernels, metavar="KERNEL", help="time these kernels, too"
+    )
     parser.add_argument("--seconds", type=positive, default=3600)
     parser.add_argument("--write", action="store_true")
     parser.add_argument(
@@ -157,7 +189,10 @@ def main() -> None:
     device = open_device()
     report = GrowingReport([asked.out / "family.md", *([_RESULTS] if asked.write else [])])
     report.add(*_heading(str(device), asked.unchecked))
-    pace, found = pace_of(device), []
+    how = FamilyRun(
+        device, pace_of(device), asked.steps, kernels=tuple(asked.kernel), checked=not asked.unchecked
+    )
+    found = []
     for dtype in asked.dtype:
         for problem in PROBLEMS:
             if asked.op and problem.op not in asked.op:
@@ -168,9 +203,7 @@ def main() -> None:
                 report.add("", "The time limit left out the other problems.")
                 break
             try:
-                line, results = measured_rows(
-                    device, problem, problem.task(dtype), pace, asked.steps, not asked.unchecked
-                )
+                line, results = measured_rows(how, problem, problem.task(dtype))
             except WebnormError as error:
                 report.add(row([problem.op, str(problem.sizes), str(error)]))
                 continue

@@ -63,6 +63,16 @@ def test_an_unchecked_run_says_so(
         assert any(result["us"] > 0 for result in one["results"]) and one["unchecked"]
 
 
+def test_named_kernels_are_timed_next_to_the_choice_of_auto(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--unchecked", "--out", str(tmp_path), "--op", "l2_norm", "--kernel", "streaming"]
+    started(monkeypatch, device, *words)
+    (found,) = json.loads((tmp_path / "family.json").read_text())
+    times = [one["us"] for one in found["results"] if one["kernel"] == "streaming"]
+    assert len(times) > 1 and all(times)
+
+
 def test_a_checked_run_compares(device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started(monkeypatch, device, "--out", str(tmp_path), "--op", "l2_norm", "--dtype", "float32")
     assert "UNCHECKED" not in (tmp_path / "family.md").read_text()
@@ -82,7 +92,11 @@ def test_unchecked_results_are_not_recorded(monkeypatch: pytest.MonkeyPatch, tmp
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--dtype", "float64"], "invalid choice: 'float64'"), (["--op", "layer"], "invalid choice: 'layer'")],
+    [
+        (["--dtype", "float64"], "invalid choice: 'float64'"),
+        (["--op", "layer"], "invalid choice: 'layer'"),
+        (["--kernel", "fast"], "invalid choice: 'fast'"),
+    ],
 )
 def test_unknown_names_of_a_family_run(
     arguments: list[str],
