@@ -48,7 +48,7 @@ _GAIN = 1.01
 
 @dataclass(frozen=True)
 class FamilyRun:
-    """How each problem is measured: `steps` of the search, other `kernels` to time, and with a comparison."""
+    """The settings of all problems: `steps` of the search, more `kernels` to time, and with float64 or without."""
 
     device: Device
     pace: Pace

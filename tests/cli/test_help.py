@@ -196,7 +196,7 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
         (["bench", "--op", "rms_norm", "--kernel", "w"], ["workgroup", "workgroup_cache"]),
         (["check", "--op", "layer_norm_backward,rms_norm", "-k", "ti"], ["tiles"]),
         (["new", "x", "--op", "rms_norm", "--from", "w"], ["workgroup", "workgroup_cache"]),
-        (["new", "x", "--from", "c"], []),
+        (["new", "x", "--op", "rms_norm", "--from", "c"], []),
         (["check", "--wgsl", "own", "-k", "q"], ["quads"]),
         (["check", "--wgsl", "none", "-k", "q"], []),
         (["bench", "-k", "registers,two_pass", "-c", "h"], ["hi_lo_mean="]),
