@@ -48,7 +48,7 @@ _GAIN = 1.01
 
 @dataclass(frozen=True)
 class FamilyRun:
-    """The settings of all problems: `steps` of the search, more `kernels` to time, and with float64 or without."""
+    """The settings of a run: `steps` of the search, more `kernels` to time, and whether results are `checked`."""
 
     device: Device
     pace: Pace
