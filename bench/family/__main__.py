@@ -48,7 +48,7 @@ _GAIN = 1.01
 
 @dataclass(frozen=True)
 class FamilyRun:
-    """The settings of a run: `steps` of the search, more `kernels` to time, and whether results are `checked`."""
+    """The settings of a run: `steps` of the search, more `kernels` to time, and with or without float64."""
 
     device: Device
     pace: Pace
