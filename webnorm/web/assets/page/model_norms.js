@@ -4,7 +4,7 @@
 import { traitsOf } from "../runtime.js";
 import { breathe } from "./breathe.js";
 import { adapterFacts, Complaint, openDevice } from "./gpu.js";
-import { checkVector, importCode, loadVectors, readJson, together } from "./verify_vectors.js";
+import { checkVector, filled, importCode, loadVectors, readJson, together } from "./verify_vectors.js";
 
 /**
  * Check the norms that createNorms creates, and return the report.
@@ -17,18 +17,8 @@ import { checkVector, importCode, loadVectors, readJson, together } from "./veri
  * @returns {Promise<object>}
  */
 export async function checkModel(host, watcher) {
-  const began = performance.now();
   const report = { error: null, failure: null, engine: host.engine, adapter: null, features: [], norms: [], seconds: 0 };
-  const opened = {};
-  try {
-    await check(report, opened, host, watcher);
-  } catch (error) {
-    if (!(error instanceof Complaint)) console.error(error);
-    report.error = error.message;
-  }
-  opened.device?.destroy();
-  report.seconds = Number(((performance.now() - began) / 1000).toFixed(2));
-  return report;
+  return filled(report, (opened) => check(report, opened, host, watcher));
 }
 
 async function check(report, opened, host, watcher) {

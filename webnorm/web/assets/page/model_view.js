@@ -4,9 +4,9 @@ import { byId, element } from "./dom.js";
 import { counted, errorText } from "./format.js";
 import { adapterName, browserName } from "./gpu.js";
 import { row, table } from "./table.js";
+import { showProgress, showRunning, showVerdict } from "./verify_run.js";
 import { verdictTag } from "./verify_table.js";
 
-const BUTTONS = ["again", "copy", "download"];
 const COLUMNS = [
   { name: "Norm", wide: true, unnamed: true },
   { name: "In the model" },
@@ -21,22 +21,11 @@ export class ModelView {
 
   /** Reset the page before a run. */
   begin() {
-    document.body.dataset.state = "running";
-    for (const id of BUTTONS) byId(id).disabled = true;
-    byId("verdict").textContent = "Checking";
-    this.say("Starting.", 0);
+    showRunning();
   }
 
-  /**
-   * Show the progress of a run.
-   * @param {string} text
-   * @param {number} [share]  of the step, from 0 to 1
-   */
-  say(text, share) {
-    byId("status").textContent = text;
-    if (share === undefined) byId("progress").removeAttribute("value");
-    else byId("progress").value = share;
-  }
+  /** Show the progress of a run. */
+  say = showProgress;
 
   /** Show the norms that the package lists. */
   showModel({ name, model, norms, webnorm, command }) {
@@ -60,13 +49,9 @@ export class ModelView {
 
   /** Show the verdict. */
   end(report) {
-    const [state, headline, detail] = verdictOf(report);
-    document.body.dataset.state = state;
-    byId("verdict").textContent = headline;
     this.show(report);
-    byId("status").textContent = detail;
+    showVerdict(...verdictOf(report));
     byId("progress").value = 1;
-    for (const id of BUTTONS) byId(id).disabled = false;
   }
 }
 

@@ -8,7 +8,7 @@ import { BufferSets, copyShader, dataBytes, leastBytes, rowTensors, setsFor } fr
 import { adapterFacts, Complaint, guarded, handheld, openDevice, within } from "./gpu.js";
 import { measure, statistics, Stopwatch } from "./measure.js";
 import { noRoomForOrder, ordered, withRoomForOrder } from "./ordered.js";
-import { checkDigest, checkVector, importCode, loadVectors, readJson, together } from "./verify_vectors.js";
+import { checkDigest, checkVector, filled, importCode, loadVectors, readJson, together } from "./verify_vectors.js";
 
 // Bytes of x for timing: on a GPU more than its smaller caches, on a software adapter few enough to finish soon.
 const TIMED_BYTES = { gpu: 32 * 2 ** 20, software: 2 ** 18 };
@@ -40,7 +40,6 @@ const SOFTWARE_RULE = { least: 3, most: 5, spread: 0.03, budgetMs: 1000, settleM
  * @returns {Promise<object>}
  */
 export async function checkPackage(host, watcher) {
-  const began = performance.now();
   const report = {
     error: null,
     engine: host.engine,
@@ -53,16 +52,7 @@ export async function checkPackage(host, watcher) {
     copy: [],
     seconds: 0,
   };
-  const opened = {};
-  try {
-    await verify(report, opened, host, watcher);
-  } catch (error) {
-    if (!(error instanceof Complaint)) console.error(error);
-    report.error = error.message;
-  }
-  opened.device?.destroy();
-  report.seconds = Number(((performance.now() - began) / 1000).toFixed(2));
-  return report;
+  return filled(report, (opened) => verify(report, opened, host, watcher));
 }
 
 async function verify(report, opened, host, watcher) {

@@ -1,4 +1,4 @@
-// Runs the check of a page, again at the press of a button, and publishes its report.
+// Runs the check of a page, again at the press of a button, shows its state, and publishes its report.
 
 import { byId, copyText, download } from "./dom.js";
 import { Complaint, findAdapter } from "./gpu.js";
@@ -33,6 +33,35 @@ export function runPage(check, view) {
   byId("copy").addEventListener("click", (event) => copyText(reportText(), event.currentTarget));
   byId("download").addEventListener("click", () => download("webnorm-report.json", reportText()));
   run();
+}
+
+const BUTTONS = ["again", "copy", "download"];
+
+/** Show that a run begins. */
+export function showRunning() {
+  document.body.dataset.state = "running";
+  for (const id of BUTTONS) byId(id).disabled = true;
+  byId("verdict").textContent = "Checking";
+  showProgress("Starting.", 0);
+}
+
+/**
+ * Show the progress of a run.
+ * @param {string} text
+ * @param {number} [share]  of the step, from 0 to 1
+ */
+export function showProgress(text, share) {
+  byId("status").textContent = text;
+  if (share === undefined) byId("progress").removeAttribute("value");
+  else byId("progress").value = share;
+}
+
+/** Show the verdict of a run, and let the user repeat it or keep its report. */
+export function showVerdict(state, headline, detail) {
+  document.body.dataset.state = state;
+  byId("verdict").textContent = headline;
+  byId("status").textContent = detail;
+  for (const id of BUTTONS) byId(id).disabled = false;
 }
 
 async function load(file) {

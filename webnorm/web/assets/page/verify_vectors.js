@@ -1,4 +1,4 @@
-// Reads the code and the test vectors of a package, and compares the outputs of its norms with the vectors.
+// Runs a check of a package, reads the package's code and test vectors, and compares the outputs of its norms with the vectors.
 // rows and cols are names of the manifest's format.
 
 import { ARRAYS, itemsize } from "../runtime.js";
@@ -9,6 +9,26 @@ import { assess, tolerance, verdictOn } from "./verdicts.js";
 
 // The expected outputs in the package are rounded to float32. A larger difference means that this code is wrong.
 const EXPECTED_TOLERANCE = 1e-6;
+
+/**
+ * Run a check that fills a report, and return the report. A reason why nothing could be checked is its `error`.
+ * @param {object} report
+ * @param {(opened: { device?: GPUDevice }) => Promise<void>} check  sets the device to destroy afterwards
+ * @returns {Promise<object>}
+ */
+export async function filled(report, check) {
+  const began = performance.now();
+  const opened = {};
+  try {
+    await check(opened);
+  } catch (error) {
+    if (!(error instanceof Complaint)) console.error(error);
+    report.error = error.message;
+  }
+  opened.device?.destroy();
+  report.seconds = Number(((performance.now() - began) / 1000).toFixed(2));
+  return report;
+}
 
 /**
  * Import the code of a package.

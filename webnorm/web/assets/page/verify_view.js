@@ -6,8 +6,8 @@ import { byId, element } from "./dom.js";
 import { bytesText, counted, optionsText } from "./format.js";
 import { ShaderTable, verdictTag } from "./verify_table.js";
 import { adapterName, browserName } from "./gpu.js";
+import { showProgress, showRunning, showVerdict } from "./verify_run.js";
 
-const BUTTONS = ["again", "copy", "download"];
 const SECTIONS = ["chosen-section", "shaders-section", "speed-section", "device-section"];
 
 /** The page. Every method may be called again; it shows the current state of the report. */
@@ -19,23 +19,12 @@ export class View {
   /** Reset the page before a run. */
   begin() {
     this.#remarks = [];
-    document.body.dataset.state = "running";
-    for (const id of BUTTONS) byId(id).disabled = true;
+    showRunning();
     for (const id of SECTIONS) byId(id).hidden = true;
-    byId("verdict").textContent = "Checking";
-    this.say("Starting.", 0);
   }
 
-  /**
-   * Show the progress of a run.
-   * @param {string} text
-   * @param {number} [share]  of the step, from 0 to 1
-   */
-  say(text, share) {
-    byId("status").textContent = text;
-    if (share === undefined) byId("progress").removeAttribute("value");
-    else byId("progress").value = share;
-  }
+  /** Show the progress of a run. */
+  say = showProgress;
 
   /** Add a remark below the charts. */
   remark(text) {
@@ -79,12 +68,8 @@ export class View {
 
   /** Show the verdict. */
   end(report) {
-    const [state, headline, detail] = verdictOf(report);
-    document.body.dataset.state = state;
-    byId("verdict").textContent = headline;
     this.show(report);
-    byId("status").textContent = detail;
-    for (const id of BUTTONS) byId(id).disabled = false;
+    showVerdict(...verdictOf(report));
   }
 }
 
